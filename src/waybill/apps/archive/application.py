@@ -8,6 +8,7 @@ from waybill.application import Application
 from waybill.apps.archive.errors import ERROR_CODES
 from waybill.apps.archive.events import EVENTS
 from waybill.apps.archive.machine import MACHINES
+from waybill.apps.archive.maintenance import ROUTINES
 from waybill.apps.archive.resources import ArchiveResources
 from waybill.apps.archive.settings import ArchiveSettings
 
@@ -27,6 +28,7 @@ APPLICATION = Application(
     machines=MACHINES,
     resources=ArchiveResources,
     commands=build_commands,
+    maintenance=ROUTINES,
     events=EVENTS,
     has_catalogues=True,
     settings=ArchiveSettings,

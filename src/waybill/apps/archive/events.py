@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from waybill.application import EventType
+from waybill.apps.archive.machine import MigrationDocument
 from waybill.notify import make_webhook_deliveries
+from waybill.record import Record
 from waybill.step import New
 
 if TYPE_CHECKING:
+    from waybill.apps.archive.resources import ArchiveResources
     from waybill.apps.archive.stages import Stage
 
 STORED = EventType(
@@ -27,6 +30,29 @@ def make_stored_events(stage: Stage) -> tuple[New, ...]:
 
 def make_deleted_events(stage: Stage) -> tuple[New, ...]:
     return _make_events(stage, DELETED, {})
+
+
+def make_rotten_events(
+    resources: ArchiveResources, record: Record, archive: int, problem: str, *, at: float
+) -> tuple[New, ...]:
+    """One for each day on which an archive is found to be rotten: the same key is the same event."""
+    migration = record.document(MigrationDocument)
+    return make_webhook_deliveries(
+        resources.environment.config.webhooks,
+        event_type=ROTTEN,
+        source="/archive",
+        subject=str(migration.number),
+        data={
+            "migration": migration.number,
+            "owner": record.owner,
+            "workspace": migration.workspace,
+            "storage": migration.storage,
+            "archive": archive,
+            "problem": problem,
+        },
+        key=f"{record.ref} {archive} {int(at // 86400)}",
+        at=at,
+    )
 
 
 def _make_events(stage: Stage, event_type: EventType, more: dict[str, int]) -> tuple[New, ...]:

@@ -288,6 +288,8 @@ class ArchiveTables:
     # --- findings and people
 
     def enter_finding(self, migration: int, archive: int, storage: str, found: float, problem: str) -> None:
+        """Until its next turn nobody reads it again, except on demand."""
+        self._tables.execute("note_checked", migration=migration, number=archive, checked=found)
         self._tables.execute(
             "enter_finding", migration=migration, archive=archive, storage=storage, found=found, problem=problem[:2000]
         )

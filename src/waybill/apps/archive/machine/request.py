@@ -162,7 +162,8 @@ def _cancel(record: Record, args: Mapping[str, Any]) -> Documents:
 
 
 REQUEST = Machine(
-    name="request", plural="requests", parent="migration", description="One operation on a migration.", made_by="waybill archive, or its API",
+    name="request", plural="requests", parent="migration",
+    description="One operation on a migration.", made_by="waybill archive, or its API",
     scope_of=lambda record: scope_of_workspace(record.document(RequestDocument).workspace),
     steps="waybill.apps.archive.steps.request",
     states=(
