@@ -242,7 +242,7 @@ def limit_report(failures: list[FileFailure]) -> ReportFailure:
 
 
 def describe_failures(failures: Sequence[FileFailure]) -> str:
-    shown = "; ".join(f"{each.path}: {each.reason}" for each in failures[:MAX_SHOWN_FAILURES])
+    shown = "; ".join(f"{each.path}: {each.reason.rstrip('.')}" for each in failures[:MAX_SHOWN_FAILURES])
     more = len(failures) - MAX_SHOWN_FAILURES
     return f"{shown}; and {more} more" if more > 0 else shown
 

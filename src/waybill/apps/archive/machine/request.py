@@ -152,7 +152,7 @@ def _acts_of_undelete(record: Record, args: Mapping[str, Any]) -> Iterator[Act]:
     yield Act(migration_ref(record), UNDELETE_ACTIONS[asked.migration_state])
     for each in asked.stopped:
         if each.state in PUT_FLOW:
-            yield Act(Ref("request", each.id), "resume", why="the DELETE was taken back")
+            yield Act(Ref("request", each.id), "go_on", why="the DELETE was taken back")
         elif each.state == "FAILED":
             yield Act(Ref("request", each.id), "fail_again", why="the DELETE was taken back")
 
@@ -202,6 +202,7 @@ REQUEST = Machine(
         action("resume", "FAILED STOPPED", RESUME, "Go on where it stopped.", role="submitter", guard=_refuse_resume,
                writes=_resume, acts=_acts_of_resume),
         action("stop", " ".join(STOPPABLE), "STOPPED", "A DELETE ends it.", role="admin", when_claimed="wait", guard=_refuse_stop),
+        action("go_on", "STOPPED", RESUME, "The DELETE that stopped it is taken back.", role="admin"),
         action("fail_again", "STOPPED", "FAILED", "It had failed before it was stopped.", role="admin"),
         action("cancel", " ".join((*GET_FLOW[:-2], "FAILED")), "GET_TIDY", "End a GET and remove what it staged.", role="submitter",
                when_claimed="wait", guard=_refuse_cancel, writes=_cancel),

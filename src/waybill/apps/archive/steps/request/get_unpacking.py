@@ -6,6 +6,7 @@ archive; in the one where it was killed, files that are there and right are left
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import closing
 
 from msgspec.structs import replace
@@ -34,13 +35,9 @@ def _get_unpacking(stage: Stage) -> Outcome:
             if row.number > progress.last_archive:
                 entries = tuple(stage.read_entries(row.entry_list))
                 with closing(stage.storage.read(progress.batch, row.name)) as chunks:
-                    counts = access.unpack_archive(
-                        hashed_chunks(stage, chunks, row, passed),
-                        entries,
-                        target,
-                        restore.options,
-                        limit_report(failures),
-                    )
+                    stream = hashed_chunks(stage, chunks, row, passed)
+                    counts = access.unpack_archive(stream, entries, target, restore.options, limit_report(failures))
+                    deque(stream, maxlen=0)  # what is left behind the last member: all of it is compared
                 report = replace(report, restored=report.restored + counts.files, bytes=report.bytes + counts.bytes)
                 if failures:
                     report = replace(report, failures=write_failures(stage, failures), skipped=len(failures))

@@ -61,6 +61,7 @@ def _list_and_lock(stage: Stage) -> MigrationFiles:
             stage.list_name("found"),
             _watch(stage, _without(excluded, access.list_files(file_set, relative, limit_report(failures)))),
         )
+        failures = [each for each in failures if excluded is None or not excluded.has_path(each.path)]
         if failures:
             raise Fail(
                 f"Some files cannot be archived: {describe_failures(failures)}. Exclude them, or make them readable."
