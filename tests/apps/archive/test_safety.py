@@ -110,7 +110,9 @@ def test_a_file_that_vanishes_while_it_is_sent_is_not_sent(archive: ArchiveFixtu
     put = archive.put_until("PUTTING")
     (archive.source / "run" / "one.dat").unlink()
     archive.run_until(put, "PUT_COMPLETED")
-    assert [row.name for row in archive.migrations.iter_files(archive.caller, 1) if row.kind == "file"].count("one.dat") == 0
+    assert [row.name for row in archive.migrations.iter_files(archive.caller, 1) if row.kind == "file"].count(
+        "one.dat"
+    ) == 0
 
 
 def test_a_fifo_is_refused_by_name(archive: ArchiveFixture) -> None:
@@ -160,9 +162,12 @@ def test_requests_together_never_pass_the_limit(tmp_path: Path) -> None:
         archive.tester.run_until_idle()
         assert sorted(archive.state_of(put) for put in puts) == ["FAILED", "PUT_COMPLETED"]
         assert archive.quota()[1] == 0
-        with pytest.raises(ActionRefused, match="60.0 kB"):
+        with pytest.raises(ActionRefused, match=r"60\.0 kB"):
             archive.tester.engine.act(
-                archive.tester.find_all("quota")[0].ref, "reserve", args={"bytes": 50_000, "limit": 60_000}, confirmed=True
+                archive.tester.find_all("quota")[0].ref,
+                "reserve",
+                args={"bytes": 50_000, "limit": 60_000},
+                confirmed=True,
             )
 
 

@@ -64,7 +64,9 @@ def test_a_move_proves_the_copy_before_the_old_one_goes(archive: ArchiveFixture,
     move = archive.requests.move(archive.caller, 1, target)
     resources = archive.tester.resources
     archive.run_until(move, "MOVE_TIDY")
-    assert [c for name in (source, target) for c in resources.open_storage(name).list_containers()] == ["migration-0000000001"] * 2
+    assert [c for name in (source, target) for c in resources.open_storage(name).list_containers()] == [
+        "migration-0000000001"
+    ] * 2
     assert (archive.quota(source), archive.quota(target)) == ((0, 0), (size, 0))
     archive.run_until(move, "MOVE_COMPLETED")
     assert list(resources.open_storage(source).list_containers()) == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from waybill.application import Application
 from waybill.apps.archive.errors import ERROR_CODES
@@ -14,6 +14,14 @@ from waybill.apps.archive.settings import ArchiveSettings
 
 if TYPE_CHECKING:
     from typer import Typer
+
+    from waybill.environment import Environment
+
+
+def build_routes(environment: Environment) -> Any:
+    from waybill.apps.archive.routes import build_routes  # imported late: a worker needs no routes
+
+    return build_routes(environment)
 
 
 def build_commands() -> Typer:
@@ -27,6 +35,7 @@ APPLICATION = Application(
     description="File sets on external storage and back, proven before anything is deleted.",
     machines=MACHINES,
     resources=ArchiveResources,
+    routes=build_routes,
     commands=build_commands,
     maintenance=ROUTINES,
     events=EVENTS,

@@ -159,3 +159,6 @@ select name, email, notify from archive_person where name = :name
 -- name: enter_person
 insert into archive_person (name, email, notify) values (:name, :email, :notify)
 on conflict (name) do update set email = excluded.email, notify = excluded.notify
+
+-- name: file_at_or_below
+select number from archive_file where migration = :migration and (path = :path or (path >= :first and path < :beyond)) limit 1

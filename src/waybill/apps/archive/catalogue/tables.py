@@ -263,6 +263,11 @@ class ArchiveTables:
             )
         return [FileRow(**row) for row in rows]
 
+    def has_file(self, migration: int, path: str) -> bool:
+        """Whether a migration has an encoded path, or one below it."""
+        first, beyond = range_below(path)
+        return bool(self._tables.query("file_at_or_below", migration=migration, path=path, first=first, beyond=beyond))
+
     def iter_found(self, by: SearchBy, text: str) -> Iterator[Row]:
         """Files of all migrations, each with whose it is: at a path or below it, with a name, or with a digest."""
         if by == "path":
