@@ -189,13 +189,13 @@ class Machine:
         if action.target != RESUME:
             return (action.target,)
         # A failure leaves last_done at the state before the one that failed, so resume can lead to any state whose
-        # on_fail is `source`; the same holds for the states from which an action leads to `source`.
+        # on_fail is `source`; where actions alone lead to `source`, to any of the states that they leave.
         stopped = {name for a in self.actions if a.target == source for name in a.sources}
-        return tuple(
-            s.name
-            for s in self.states
-            if s.type != "retired" and (s.on_fail == source or (s.name in stopped and s.works))
-        ) or (self.initial_state,)
+        return (
+            tuple(s.name for s in self.states if s.on_fail == source and s.type != "retired")
+            or tuple(s.name for s in self.states if s.name in stopped and s.works and s.type != "retired")
+            or (self.initial_state,)
+        )
 
     def list_actions_from(self, source: str) -> tuple[Action, ...]:
         """Return the actions of a record in that state."""

@@ -23,6 +23,10 @@ class ArchiveCheck:
     problem: str = ""
     is_pending: bool = False
 
+    @property
+    def is_right(self) -> bool:
+        return not self.problem and not self.is_pending
+
 
 def check_archive(
     resources: ArchiveResources,

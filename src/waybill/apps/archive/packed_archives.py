@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,7 +58,11 @@ def make_file_rows(stage: Stage, row: ArchiveRow, entries: Sequence[FileEntry]) 
     """The rows of the files in an archive. Their numbers are lasting: the archive's, and the place in it."""
     file_set = stage.files.file_set
     assert file_set is not None
-    folder = file_set.folder.rstrip("/")
+    return list_file_rows(row, entries, file_set.folder)
+
+
+def list_file_rows(row: ArchiveRow, entries: Iterable[FileEntry], folder: str) -> Iterator[FileRow]:
+    folder = folder.rstrip("/")
     for place, entry in enumerate(entries, start=1):
         path = folder if entry.path == "." else f"{folder}/{entry.path}"
         text = encode_path(path or "/")

@@ -3,6 +3,9 @@
 -- name: count_up
 update archive_counter set number = number + 1 where name = :name
 
+-- name: raise_counter
+update archive_counter set number = :least where name = :name and number < :least
+
 -- name: counter
 select number from archive_counter where name = :name
 

@@ -96,6 +96,10 @@ class ArchiveTables:
             self._tables.execute("count_up", name=name)  # its row is locked until the end of the transaction
             return int(self._tables.query("counter", name=name)[0]["number"])
 
+    def raise_number(self, name: Literal["migration", "request"], least: int) -> None:
+        """Let the numbers go on behind this one."""
+        self._tables.execute("raise_counter", name=name, least=least)
+
     def enter_migration(self, row: MigrationRow) -> None:
         values = msgspec.structs.asdict(row)
         del values["removed"]

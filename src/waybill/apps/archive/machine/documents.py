@@ -5,12 +5,21 @@ Whatever grows with the number of files is a list in an object, or rows of the c
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from waybill.apps.archive.files import FileSet
 from waybill.apps.archive.storages import Batch, UploadCheckpoint
+from waybill.errors import ActionRefused
 from waybill.manifests.record_lists import RecordList
 from waybill.record import DocumentStruct
+
+
+def require_args(args: Mapping[str, Any], *names: str) -> None:
+    """Raise ActionRefused unless the arguments are there: these actions are taken by requests, in their own commits."""
+    if missing := [name for name in names if name not in args]:
+        raise ActionRefused(f"A request takes this action; it needs {', '.join(missing)}.")
+
 
 RequestKind = Literal["PUT", "MIGRATE", "GET", "DELETE", "MOVE"]
 

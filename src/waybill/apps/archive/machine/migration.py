@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from waybill.apps.archive.machine.documents import MigrationCharge, MigrationDocument, MigrationFiles
+from waybill.apps.archive.machine.documents import MigrationCharge, MigrationDocument, MigrationFiles, require_args
 from waybill.errors import ActionRefused
 from waybill.machine import STAY, Document, Machine, action, end, rest
 from waybill.record import Documents, Record
@@ -29,14 +29,17 @@ ON_DISK, PUTTING, ON_STORAGE, FAILED, DELETING, DELETED = (
 
 def _write_files(record: Record, args: Mapping[str, Any]) -> Documents:
     """The notes of owners and modes, before the first file is taken; or that the files have them back."""
+    require_args(args, "files")
     return (msgspec.convert(args["files"], MigrationFiles),)
 
 
 def _begin(record: Record, args: Mapping[str, Any]) -> Documents:
+    require_args(args, "files", "charge")
     return (msgspec.convert(args["files"], MigrationFiles), msgspec.convert(args["charge"], MigrationCharge))
 
 
 def _charge(record: Record, args: Mapping[str, Any]) -> Documents:
+    require_args(args, "charge")
     return (msgspec.convert(args["charge"], MigrationCharge),)
 
 
@@ -50,6 +53,7 @@ def _fail(record: Record, args: Mapping[str, Any]) -> Documents:
 
 
 def _delete(record: Record, args: Mapping[str, Any]) -> Documents:
+    require_args(args, "expected", "version")
     # Whoever uses it writes it, so a request that was made after the caller had read is noticed.
     if record.state != args["expected"] or record.version != args["version"]:
         raise ActionRefused(f"{record.ref} has changed meanwhile, and is {record.state}. Try again.")
@@ -57,6 +61,7 @@ def _delete(record: Record, args: Mapping[str, Any]) -> Documents:
 
 
 def _move(record: Record, args: Mapping[str, Any]) -> Documents:
+    require_args(args, "storage", "container", "charge")
     moved = replace(record.document(MigrationDocument), storage=str(args["storage"]), container=str(args["container"]))
     return (moved, msgspec.convert(args["charge"], MigrationCharge))
 
@@ -83,6 +88,7 @@ MIGRATION = Machine(
         rest(DELETING, description="A DELETE waits for its grace to end, or is at work."),
         end(DELETED, keep=365 * DAY, description="Removed from the storage."),
     ),
+    initial_states=(ON_STORAGE,),  # of one that is rebuilt from its container
     actions=(
         action("note_files", f"{ON_DISK} {PUTTING} {ON_STORAGE} {FAILED} {DELETING}", STAY,
                "Write down owners and modes before they change.", role="admin", writes=_write_files),

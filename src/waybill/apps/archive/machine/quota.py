@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from waybill.apps.archive.machine.documents import QuotaDocument
+from waybill.apps.archive.machine.documents import QuotaDocument, require_args
 from waybill.errors import ActionRefused
 from waybill.machine import STAY, Document, Machine, action, end, rest
 from waybill.record import Documents, Record
@@ -33,6 +33,7 @@ def format_bytes(count: int) -> str:
 
 
 def _reserve(record: Record, args: Mapping[str, Any]) -> Documents:
+    require_args(args, "bytes", "limit")
     quota, more, limit = record.document(QuotaDocument), int(args["bytes"]), int(args["limit"])
     if limit and more > 0 and quota.used + quota.reserved + more > limit:
         raise ActionRefused(
@@ -44,6 +45,7 @@ def _reserve(record: Record, args: Mapping[str, Any]) -> Documents:
 
 
 def _settle(record: Record, args: Mapping[str, Any]) -> Documents:
+    require_args(args, "reserved", "used")
     quota = record.document(QuotaDocument)
     return (
         replace(
@@ -53,6 +55,7 @@ def _settle(record: Record, args: Mapping[str, Any]) -> Documents:
 
 
 def _give_back(record: Record, args: Mapping[str, Any]) -> Documents:
+    require_args(args, "reserved", "used")
     quota = record.document(QuotaDocument)
     return (
         replace(
@@ -73,6 +76,7 @@ def _subtract(have: int, less: int, quota: QuotaDocument) -> int:
 
 
 def _correct(record: Record, args: Mapping[str, Any]) -> Documents:
+    require_args(args, "reserved", "used")
     quota = record.document(QuotaDocument)
     return (replace(quota, reserved=int(args["reserved"]), used=int(args["used"])),)
 
