@@ -17,6 +17,7 @@ from waybill.apps.archive.commands import migrations, requests, storages
 
 def build_commands() -> typer.Typer:
     app = typer.Typer(name="archive")
+    migrations.register_overview(app)
     requests.register(app)
     migrations.register(app)
     storages.register(app)

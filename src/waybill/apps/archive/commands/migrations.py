@@ -7,16 +7,25 @@ from typing import Annotated, Any
 
 import typer
 
+from waybill import views
 from waybill.apps.archive.catalogue import decode_path
 from waybill.apps.archive.commands.support import MIGRATION, USER, caller_of, migrations_of, register_command
 from waybill.apps.archive.files import to_printable
-from waybill.cli.command_context import CommandContext
+from waybill.apps.archive.service.migrations import describe_request
+from waybill.cli.command_context import CommandContext, command
 from waybill.cli.terminal import format_progress, format_size, make_field_table, make_table
 from waybill.errors import InputError
 from waybill.text_format import clip_line, format_age
 
 PANEL = "Migrations"
+MAX_OVERVIEW = 200  # of the latest requests
 LIMIT = Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000_000, help="How many, at most.")]
+
+
+def register_overview(app: typer.Typer) -> None:
+    command(app, "overview", without_subcommand=True, examples=("waybill archive", "waybill archive --json"))(
+        show_overview
+    )
 
 
 def register(app: typer.Typer) -> None:
@@ -40,6 +49,26 @@ def register(app: typer.Typer) -> None:
     register_command(app, "quota", panel=PANEL, examples=("waybill archive quota", "waybill archive quota atlas"))(
         quota
     )
+
+
+def show_overview(context: CommandContext) -> None:
+    """Show how many migrations are in which state, and the requests that are at work or have failed."""
+    with context.open_store() as store:
+        counts = store.count_by_state("migration")
+        progress = views.progress_of(views.list_live_sessions(store))
+        newest = store.find("request", newest=True, limit=MAX_OVERVIEW, documents=True).records
+    shown = [describe_request(each, progress) for each in newest if each.open]
+    if context.as_json:
+        return context.print_json({"migrations": counts, "requests": shown})
+    context.print_line(
+        ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "There are no migrations."
+    )
+    for each in shown:
+        text = _format_progress(each) or clip_line(each["message"])
+        context.print_line(
+            f"request {each['request']}  {each['kind']} of migration {each['migration']}  {each['state']}  {text}".rstrip()
+        )
+    return None
 
 
 def ls(
