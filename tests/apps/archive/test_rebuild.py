@@ -58,4 +58,4 @@ def test_nothing_is_rebuilt_from_a_damaged_container(rebuilt: ArchiveFixture, da
     with rebuilt:
         ((state, _),) = _rebuild(rebuilt)
         assert state == "damaged"
-        assert rebuilt.tester.find_all("migration") == []
+        assert rebuilt.tester.find_all("archive-migration") == []

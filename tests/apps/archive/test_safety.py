@@ -164,7 +164,7 @@ def test_requests_together_never_pass_the_limit(tmp_path: Path) -> None:
         assert archive.quota()[1] == 0
         with pytest.raises(ActionRefused, match=r"60\.0 kB"):
             archive.tester.engine.act(
-                archive.tester.find_all("quota")[0].ref,
+                archive.tester.find_all("archive-quota")[0].ref,
                 "reserve",
                 args={"bytes": 50_000, "limit": 60_000},
                 confirmed=True,
@@ -175,7 +175,7 @@ def test_a_wrong_quota_is_corrected(archive: ArchiveFixture) -> None:
     archive.store_migration()
     right = archive.quota()
     assert archive.tester.run_maintenance("archive-quotas") == 0
-    archive.tester.act(archive.tester.find_all("quota")[0], "correct", used=1, reserved=2)
+    archive.tester.act(archive.tester.find_all("archive-quota")[0], "correct", used=1, reserved=2)
     assert archive.tester.run_maintenance("archive-quotas") == 1
     assert archive.quota() == right
 

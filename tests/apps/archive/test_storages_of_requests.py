@@ -107,4 +107,4 @@ def test_a_move_does_not_pass_the_quota_of_the_other_storage(archive: ArchiveFix
     archive.run_until(archive.put(storage="disk"), "PUT_COMPLETED")
     move = archive.run_until(archive.requests.move(archive.caller, 1, "tape"), "FAILED")
     assert "on tape is 200.0 kB" in move.message
-    assert archive.tester.get(Ref("quota", "default.disk")).state == "OPEN"
+    assert archive.tester.get(Ref("archive-quota", "default.disk")).state == "OPEN"

@@ -15,12 +15,12 @@ from waybill.apps.archive.machine import (
 
 REACHES_EVERY_STATE = False  # the arrows of a migration are acts of its requests: test_arrows.py
 WALK_DOCUMENTS: dict[str, Any] = {
-    "migration": (MigrationDocument(1, "default", "local", "migration-0000000001", "req0000000001"),),
-    "request": (
+    "archive-migration": (MigrationDocument(1, "default", "local", "migration-0000000001", "req0000000001"),),
+    "archive-request": (
         RequestDocument(1, "PUT", "mig0000000001", 1, "default", "local"),
         GetRequest("/restored"),
         DeleteRequest(0.0, "ON_STORAGE"),
         MoveRequest("tape", "migration-0000000001"),
     ),
-    "quota": (QuotaDocument("default", "local"),),
+    "archive-quota": (QuotaDocument("default", "local"),),
 }

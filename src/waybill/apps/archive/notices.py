@@ -52,7 +52,7 @@ def make_failure_mail(request: Record, why: str, *, at: float) -> tuple[New, ...
         *_describe(asked),
         "",
         "Nothing was removed. When the cause is mended, resume it:",
-        f"    waybill act request {request.id} resume",
+        f"    waybill act archive-request {request.id} resume",
         "or end it and clean up:",
         f"    waybill archive cancel {asked.number}",
     ]

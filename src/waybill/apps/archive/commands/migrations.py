@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from waybill import views
+from waybill.apps.archive import machine
 from waybill.apps.archive.catalogue import decode_path
 from waybill.apps.archive.commands.support import MIGRATION, USER, caller_of, migrations_of, register_command
 from waybill.apps.archive.files import to_printable
@@ -54,9 +55,9 @@ def register(app: typer.Typer) -> None:
 def show_overview(context: CommandContext) -> None:
     """Show how many migrations are in which state, and the requests that are at work or have failed."""
     with context.open_store() as store:
-        counts = store.count_by_state("migration")
+        counts = store.count_by_state(machine.MIGRATION.name)
         progress = views.progress_of(views.list_live_sessions(store))
-        newest = store.find("request", newest=True, limit=MAX_OVERVIEW, documents=True).records
+        newest = store.find(machine.REQUEST.name, newest=True, limit=MAX_OVERVIEW, documents=True).records
     shown = [describe_request(each, progress) for each in newest if each.open]
     if context.as_json:
         return context.print_json({"migrations": counts, "requests": shown})

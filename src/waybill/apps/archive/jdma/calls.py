@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from waybill.apps.archive.catalogue import MigrationRow, decode_path, encode_path
 from waybill.apps.archive.files import to_printable
 from waybill.apps.archive.jdma.numbers import FAILED, FAILED_COMPLETED, KINDS, MIGRATION_STAGES, REQUEST_STAGES
-from waybill.apps.archive.machine import GetRequest, MigrationDocument, RequestDocument
+from waybill.apps.archive.machine import REQUEST, GetRequest, MigrationDocument, RequestDocument
 from waybill.apps.archive.service.access import Caller, can_read
 from waybill.apps.archive.service.migrations import ArchiveMigrations
 from waybill.apps.archive.service.quotas import ensure_quota
@@ -94,7 +94,7 @@ class JdmaCalls:
                 return self._describe_request(record, is_alone=True)
             workspace = self._workspace_of(query, caller, "requests")
             of_workspace = query.get("filter") == "workspace"
-            found = engine.store.each("request", owner=None if of_workspace else name, documents=True, newest=True)
+            found = engine.store.each(REQUEST.name, owner=None if of_workspace else name, documents=True, newest=True)
             chosen = (r for r in found if workspace in ("", r.document(RequestDocument).workspace))
             records = sorted(islice(chosen, MAX_LISTED), key=lambda r: r.document(RequestDocument).number)
             return {"requests": [self._describe_request(record) for record in records]}
@@ -241,7 +241,7 @@ class JdmaCalls:
             state = self._state_of(engine, number)
             if state != "ON_STORAGE":
                 raise JdmaError(f"Batch stage is: {state}.  Cannot retrieve (GET) until stage is ON_STORAGE", 403)
-            for record in engine.store.each("request", parent=migration_ref(number), documents=True):
+            for record in engine.store.each(REQUEST.name, parent=migration_ref(number), documents=True):
                 get = record.find_document(GetRequest)
                 if (
                     get is not None

@@ -77,7 +77,7 @@ def scope_of_workspace(workspace: str) -> str:
 
 
 MIGRATION = Machine(
-    name="migration", plural="migrations", description="A set of files, and where it is.",
+    name="archive-migration", plural="archive-migrations", description="A set of files, and where it is.",
     made_by="a PUT or MIGRATE request",
     scope_of=lambda record: scope_of_workspace(record.document(MigrationDocument).workspace),
     states=(

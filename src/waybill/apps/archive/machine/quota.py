@@ -84,7 +84,8 @@ def _correct(record: Record, args: Mapping[str, Any]) -> Documents:
 OPEN = "OPEN"
 
 QUOTA = Machine(
-    name="quota", plural="quotas", description="The bytes of a workspace on a storage.", made_by="the first request that needs it",
+    name="archive-quota", plural="archive-quotas", description="The bytes of a workspace on a storage.",
+    made_by="the first request that needs it",
     scope_of=lambda record: f"archive/workspace/{record.document(QuotaDocument).workspace}",
     states=(
         rest(OPEN, description="Counts what is stored and what is reserved."),

@@ -36,7 +36,7 @@ from waybill.apps.archive.machine.documents import (
     RequestDocument,
     RequestReport,
 )
-from waybill.apps.archive.machine.migration import UNDELETE_ACTIONS, scope_of_workspace
+from waybill.apps.archive.machine.migration import MIGRATION, UNDELETE_ACTIONS, scope_of_workspace
 from waybill.machine import RESUME, Backoff, Document, LockFamily, Machine, State, action, end, rest, work
 from waybill.record import Documents, Record, Ref, Store
 from waybill.step import Act
@@ -73,7 +73,7 @@ def stage_of(record: Record) -> str:
 
 
 def migration_ref(record: Record) -> Ref:
-    return Ref("migration", record.document(RequestDocument).migration)
+    return Ref(MIGRATION.name, record.document(RequestDocument).migration)
 
 
 def _lock_names(record: Record) -> Iterator[str]:
@@ -119,7 +119,7 @@ def _refuse_resume(record: Record, store: Store) -> str | None:
 
 def _refuse_undelete(record: Record, store: Store) -> str | None:
     for each in record.document(DeleteRequest).stopped:
-        found = store.get_many((Ref("request", each.id),)).get(Ref("request", each.id))
+        found = store.get_many((Ref(REQUEST.name, each.id),)).get(Ref(REQUEST.name, each.id))
         if found is not None and found.session is not None:
             return f"A worker is just stopping request {each.id}; try again in a moment."
     return None
@@ -152,9 +152,9 @@ def _acts_of_undelete(record: Record, args: Mapping[str, Any]) -> Iterator[Act]:
     yield Act(migration_ref(record), UNDELETE_ACTIONS[asked.migration_state])
     for each in asked.stopped:
         if each.state in PUT_FLOW:
-            yield Act(Ref("request", each.id), "go_on", why="the DELETE was taken back")
+            yield Act(Ref(REQUEST.name, each.id), "go_on", why="the DELETE was taken back")
         elif each.state == "FAILED":
-            yield Act(Ref("request", each.id), "fail_again", why="the DELETE was taken back")
+            yield Act(Ref(REQUEST.name, each.id), "fail_again", why="the DELETE was taken back")
 
 
 def _cancel(record: Record, args: Mapping[str, Any]) -> Documents:
@@ -162,7 +162,7 @@ def _cancel(record: Record, args: Mapping[str, Any]) -> Documents:
 
 
 REQUEST = Machine(
-    name="request", plural="requests", parent="migration",
+    name="archive-request", plural="archive-requests", parent=MIGRATION.name,
     description="One operation on a migration.", made_by="waybill archive, or its API",
     scope_of=lambda record: scope_of_workspace(record.document(RequestDocument).workspace),
     steps="waybill.apps.archive.steps.request",

@@ -12,6 +12,7 @@ from waybill.apps.archive.catalogue import ArchiveRow, FileRow, MigrationRow, de
 from waybill.apps.archive.catalogue.tables import SearchBy
 from waybill.apps.archive.files import FileFailure, to_printable
 from waybill.apps.archive.machine import (
+    REQUEST,
     DeleteRequest,
     GetRequest,
     MigrationCharge,
@@ -98,7 +99,7 @@ class ArchiveMigrations:
         with self._open_engine() as engine:
             record = engine.store.get_many([migration_ref(number)]).get(migration_ref(number))
             progress = views.progress_of(views.list_live_sessions(engine.store))
-            found = engine.store.each("request", parent=migration_ref(number), documents=True, newest=True)
+            found = engine.store.each(REQUEST.name, parent=migration_ref(number), documents=True, newest=True)
             requests = [describe_request(each, progress) for each in islice(found, 100)]
         with self._resources.connections.open() as tables:
             tags = tables.list_tags(number)

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from waybill.apps.archive.events import make_deleted_events
-from waybill.apps.archive.machine import MigrationCharge, MoveCharge, MoveRequest, Progress, Released, RequestDocument
+from waybill.apps.archive.machine import (
+    REQUEST,
+    MigrationCharge,
+    MoveCharge,
+    MoveRequest,
+    Progress,
+    Released,
+    RequestDocument,
+)
 from waybill.apps.archive.moving import remove_other_copies
 from waybill.apps.archive.notices import make_completion_mail
 from waybill.apps.archive.packed_archives import remove_staged
@@ -53,7 +61,7 @@ def _list_unfinished_moves(stage: Stage) -> list[Record]:
     after: int | None = None
     while True:
         page = stage.ctx.find(
-            "request", parent=stage.migration_record.ref, after=after, limit=PAGE_SIZE, documents=True
+            REQUEST.name, parent=stage.migration_record.ref, after=after, limit=PAGE_SIZE, documents=True
         )
         found += [r for r in page.records if r.find_document(MoveRequest) is not None and r.state != "MOVE_COMPLETED"]
         if page.after is None:
