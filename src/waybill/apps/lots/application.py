@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from waybill.application import Application
 from waybill.apps.lots.lot_events import EVENTS
 from waybill.apps.lots.machine import MACHINES
+from waybill.apps.lots.maintenance import ROUTINES
 from waybill.apps.lots.resources import LotsResources
 from waybill.apps.lots.settings import LotsSettings
 
@@ -52,6 +53,7 @@ APPLICATION = Application(
     pages=build_pages,
     tracer=build_tracer,
     commands=build_commands,
+    maintenance=ROUTINES,
     events=EVENTS,
     runs_commands=True,
     sql_only=True,

@@ -110,3 +110,12 @@ delete from lots_overdue where dataset = :dataset and minute = :minute
 -- name: minutes_of_uri
 -- The lots of a dataset in which an object arrived.
 select minute from lots_arrival where dataset = :dataset and uri = :uri order by minute limit :row_limit
+
+-- name: superseded
+-- Generations that another one has replaced long enough ago, and whose data are there still.
+select l.minute, l.generation, l.state, l.manifest from lots_lot l
+where l.dataset = :dataset and l.state <> 'removed'
+and exists (
+    select 1 from lots_lot n
+    where n.dataset = l.dataset and n.minute = l.minute and n.generation = l.generation + 1 and n.published < :before)
+order by l.minute, l.generation limit :row_limit
