@@ -30,13 +30,13 @@ def test_an_overdue_lot_is_told_of_once_and_again_when_it_is_there(tmp_path: Pat
     assert site.tester.run_maintenance("lots-overdue") == 1
     assert site.tester.run_maintenance("lots-overdue") == 0
     (mail,) = site.tester.find_all("mail")
-    body = mail.documents["message"]
+    body = mail.documents["mail"]
     assert body["subject"] == f"counts/1 {site.lot()} is overdue"
     assert "Orders/1 is never." in body["text"]
     site.arrive(site.put("a"), at=site.lot().start)
     site.pass_minutes(1)
     assert site.tester.run_maintenance("lots-overdue") == 1
-    assert site.tester.find_all("mail")[-1].documents["message"]["subject"] == f"counts/1 {site.lot()} is there"
+    assert site.tester.find_all("mail")[-1].documents["mail"]["subject"] == f"counts/1 {site.lot()} is there"
     assert site.tester.run_maintenance("lots-overdue") == 0
 
 
