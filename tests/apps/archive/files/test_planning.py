@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from waybill.apps.archive.files import ArchiveLimits, FileEntry, plan_archives
-from waybill.apps.archive.files.tar_headers import make_headers, padded
+from waybill.apps.archive.files.tar_headers import _make_any_headers, make_headers, padded
 
 
 def make_entry(path: str, size: int = 0, kind: str = "file") -> FileEntry:
@@ -95,3 +95,17 @@ def test_names_of_any_length_have_headers_of_whole_blocks() -> None:
             block = headers[at : at + 512]
             assert int(block[148:154], 8) == sum(block[:148]) + sum(block[156:]) + 8 * 32
             at += 512 + (padded(int(block[124:135], 8)) if block[156:157] == b"x" else 0)
+
+
+@given(
+    path=st.text(st.characters(max_codepoint=127, exclude_characters="\0"), min_size=1, max_size=110),
+    mode=st.integers(0, 0o7777),
+    owners=st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)),
+    size=st.one_of(st.integers(0, 10_000), st.integers(0, 2**40)),
+    mtime_ns=st.one_of(st.integers(10**18, 10**19), st.integers(-(10**18), 10**20)),
+)
+def test_the_quick_way_to_headers_gives_the_same(
+    path: str, mode: int, owners: tuple[int, int], size: int, mtime_ns: int
+) -> None:
+    entry = FileEntry(path, "file", mode, *owners, size, mtime_ns, 1, 1, 1)
+    assert make_headers(entry) == _make_any_headers(entry)

@@ -137,7 +137,13 @@ def lies_below(path: str, directory: str) -> bool:
 
 
 def _give_back(tree: SourceTree, entry: FileEntry) -> int:
-    file = tree.open_entry(entry.path, PATH_FLAGS)
+    try:
+        file = tree.open_entry(entry.path)
+    except PermissionError:
+        file = tree.open_entry(entry.path, PATH_FLAGS)  # one that its owner may not read
+        by_descriptor: int | str = f"/proc/self/fd/{file}"
+    else:
+        by_descriptor = file
     try:
         found = os.fstat(file)
         if (found.st_dev, found.st_ino) != (entry.device, entry.inode):
@@ -148,11 +154,10 @@ def _give_back(tree: SourceTree, entry: FileEntry) -> int:
         if os.geteuid() == 0:
             if found.st_uid not in (0, entry.uid):
                 raise LockRefused("It was given to somebody else since: its owner and mode stay as they are.")
+            if (found.st_uid, found.st_gid) != (entry.uid, entry.gid):
+                os.chown(by_descriptor, entry.uid, entry.gid)
         elif found.st_uid != os.geteuid():
             return 0  # it was never locked
-        by_descriptor = f"/proc/self/fd/{file}"
-        if (found.st_uid, found.st_gid) != (entry.uid, entry.gid) and os.geteuid() == 0:
-            os.chown(by_descriptor, entry.uid, entry.gid)
         os.chmod(by_descriptor, entry.mode)  # after the owner, which takes setuid and capabilities away
         if entry.xattrs and CAPABILITY_XATTR in entry.xattrs and os.geteuid() == 0:
             os.setxattr(by_descriptor, CAPABILITY_XATTR, entry.xattrs[CAPABILITY_XATTR])

@@ -225,7 +225,10 @@ class RestoreFinisher:
             keeps_owner = wants_owner and self._options.foreign_owners == "keep" and self._give_to_root is not None
             keeps_bits = wants_bits and self._options.setuid == "keep" and (keeps_owner or not wants_owner)
             if wants_owner and not keeps_owner:
-                self._fail(entry, f"Its owner {entry.uid}:{entry.gid} is not restored: it belongs to the user now.")
+                reason = f"Its owner {entry.uid}:{entry.gid} is not restored: it belongs to the user now."
+                if found.st_uid == entry.uid:
+                    reason = f"Its group {entry.gid} is not restored: the user is not a member of it."
+                self._fail(entry, reason)
             if wants_bits and not keeps_bits:
                 self._fail(entry, "Its setuid and setgid bits, or capabilities, are not restored.")
             if keeps_owner or keeps_bits:

@@ -20,6 +20,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -125,9 +126,12 @@ class _Unpacking:
         self._options, self._selection, self._report = options, options.make_selection(), report
         self._unpublished: dict[str, _Unpublished] = {}  # by where they belong
         self._unpublished_bytes = 0
+        self._made_directories: set[str] = set()  # by this run
+        self._digesting = ThreadPoolExecutor(1, "archive-digest")  # its thread starts with the first large file
         self.files = self.bytes = self.failed = 0
 
     def close(self) -> None:
+        self._digesting.shutdown()
         self._folders.close()
         self._sources.close()
 
@@ -195,16 +199,18 @@ class _Unpacking:
         folder, name = self._enter_folder(path)
         try:
             os.mkdir(name, UNFINISHED_MODE, dir_fd=folder)
+            self._made_directories.add(path)
         except FileExistsError:
             if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                 raise RestoreFailed("Where it belongs lies something that is no directory.") from None
 
     def _restore_file(self, entry: FileEntry, path: str, folder: int, name: str, reader: ChunkReader) -> None:
-        found = stat_if_there(folder, name)
+        is_new = path.rpartition("/")[0] in self._made_directories  # then nothing can be there
+        found = None if is_new else stat_if_there(folder, name)
         if found is not None and not self._may_replace(entry, folder, name, found):
             self.files += 1
             return
-        temporary = self._clear_temporary(entry, folder)
+        temporary = self._name_temporary(entry) if is_new else self._clear_temporary(entry, folder)
         file = os.open(temporary, _WRITE_FLAGS, 0o600, dir_fd=folder)
         is_whole = False
         try:
@@ -227,10 +233,13 @@ class _Unpacking:
 
     def _clear_temporary(self, entry: FileEntry, folder: int) -> str:
         """The name of an unfinished file, which is free: a run that was killed may have left one."""
-        name = f".waybill-{self._options.token[:60]}-{entry.archive:x}-{entry.offset:x}.part"
+        name = self._name_temporary(entry)
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=folder)
         return name
+
+    def _name_temporary(self, entry: FileEntry) -> str:
+        return f".waybill-{self._options.token[:60]}-{entry.archive:x}-{entry.offset:x}.part"
 
     def _write_content(self, entry: FileEntry, file: int, reader: ChunkReader) -> str:
         if entry.size <= _SMALL and entry.data is None:
@@ -248,10 +257,14 @@ class _Unpacking:
             digest_zeros(digest, start - at)
             at = start
             for piece in reader.iter_pieces(length):
-                digest.update(piece)
-                while piece:
-                    count = os.pwrite(file, piece, at)
-                    piece, at = piece[count:], at + count
+                digested = self._digesting.submit(digest.update, piece)  # on another core, while it is written
+                try:
+                    rest = piece
+                    while rest:
+                        count = os.pwrite(file, rest, at)
+                        rest, at = rest[count:], at + count
+                finally:
+                    digested.result()
         digest_zeros(digest, entry.size - at)
         return digest.hexdigest()
 
