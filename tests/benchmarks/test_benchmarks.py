@@ -198,6 +198,7 @@ def test_every_part_is_there() -> None:
         if hasattr(module, store)
     }
     declared |= {f"ingest.{part.__name__}" for part in (ingest.small, ingest.large, ingest.zookeeper)}
+    declared |= {"archive.small", "archive.large"}
     declared |= {"sandbox.commands", "index.sqlite", "index.postgres"}
     assert set(collect_parts(load_applications())) == declared
 
@@ -206,3 +207,8 @@ def test_the_command_refuses_a_part_that_is_none() -> None:
     done = subprocess.run([sys.executable, "-m", "benchmarks", "nonsense"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     assert "nonsense is no part" in done.stderr
+
+
+@pytest.mark.parametrize("part", ["small", "large"])
+def test_archive(part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert names(f"archive.{part}", capsys) == [f"archive.{part}.tar", f"archive.{part}.untar"]

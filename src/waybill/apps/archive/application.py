@@ -41,5 +41,6 @@ APPLICATION = Application(
     events=EVENTS,
     has_catalogues=True,
     settings=ArchiveSettings,
+    benchmarks="benchmarks.archive:PARTS",
     error_codes=ERROR_CODES,
 )
