@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
+from urllib.parse import unquote, urlsplit
 
 from msgspec.structs import replace
 
@@ -15,8 +17,19 @@ from waybill.apps.archive.catalogue import CatalogueConnections
 from waybill.apps.archive.files import ArchiveLimits, UserIdentity, find_user
 from waybill.apps.archive.settings import StorageSettings, WorkspaceSettings, parse_size
 from waybill.apps.archive.settings import read as read_settings
-from waybill.apps.archive.storages import DirectoryStorage, Storage, TapeStorage, create_storage_folder
+from waybill.apps.archive.storages import (
+    DirectoryStorage,
+    FtpSecurity,
+    FtpServer,
+    FtpStorage,
+    LimitedStorage,
+    S3Storage,
+    Storage,
+    TapeStorage,
+    create_storage_folder,
+)
 from waybill.errors import InputError, NotFound
+from waybill.objects import S3Credentials
 from waybill.step import StepContext
 
 if TYPE_CHECKING:
@@ -73,7 +86,8 @@ class ArchiveResources:
         settings = self.get_storage_settings(name)
         with self._lock:
             if name not in self._storages:
-                self._storages[name] = self._open_storage(name, settings)
+                opened = self._open_storage(name, settings)
+                self._storages[name] = LimitedStorage(opened, settings.transfers or None)
             return self._storages[name]
 
     def _open_storage(self, name: str, settings: StorageSettings) -> Storage:
@@ -84,7 +98,13 @@ class ArchiveResources:
             return DirectoryStorage(name, root)
         if settings.type == "tape":
             return TapeStorage(name, root, clock=lambda: self.clock(), mount_delay=settings.mount_delay)
-        raise InputError(f"Storages of the type {settings.type} cannot be used yet.", code="bad-config")
+        if settings.type == "s3":
+            access_key, secret_key = _read_secret(name, "ACCESS_KEY"), _read_secret(name, "SECRET_KEY")
+            # Without keys of its own: those of the environment or of the machine's role.
+            return S3Storage(
+                name, settings.url, credentials=S3Credentials(access_key, secret_key) if access_key else None
+            )
+        return FtpStorage(name, _parse_ftp(name, settings.url))
 
     def create_storage(self, name: str) -> None:
         """Make the folder of a storage, once, by an operator."""
@@ -132,3 +152,34 @@ class ArchiveResources:
 
 def resources_of(ctx: StepContext) -> ArchiveResources:
     return cast(ArchiveResources, ctx.resources)
+
+
+def _read_secret(storage: str, what: str) -> str:
+    """ARCHIVE_TAPE_PASSWORD: a secret of a storage, which is never in the settings file."""
+    return os.environ.get(f"ARCHIVE_{re.sub('[^A-Z0-9]', '_', storage.upper())}_{what}", "")
+
+
+_FTP_SECURITY: dict[str, tuple[FtpSecurity, int]] = {
+    "ftp": ("none", 21),
+    "ftpes": ("explicit", 21),
+    "ftps": ("implicit", 990),
+}
+
+
+def _parse_ftp(storage: str, url: str) -> FtpServer:
+    parts = urlsplit(url)
+    if parts.scheme not in _FTP_SECURITY or not parts.hostname or parts.password:
+        raise InputError(
+            f"The url of the storage {storage} must be ftpes://user@host/folder (TLS), ftps:// (TLS from the start) or ftp:// (no TLS), "
+            "without a password.",
+            code="bad-config",
+        )
+    security, port = _FTP_SECURITY[parts.scheme]
+    return FtpServer(
+        host=parts.hostname,
+        port=parts.port or port,
+        user=unquote(parts.username or "anonymous"),
+        password=_read_secret(storage, "PASSWORD"),
+        folder=unquote(parts.path) or "/",
+        security=security,
+    )

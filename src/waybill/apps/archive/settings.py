@@ -37,15 +37,14 @@ class StorageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     type: Literal["directory", "tape", "s3", "ftp"] = "directory"
     path: str = ""  # directory, tape: its folder
-    url: str = ""  # s3: s3://bucket/prefix; ftp: ftp://host/folder or ftps://...
+    # s3: s3://bucket/prefix?endpoint=https://host&region=name; ftp: ftpes://user@host/folder
+    url: str = ""
     title: str = ""  # as people call it
     minimum: Size = "64M"  # bytes of an archive, at least, unless the whole set is smaller
     maximum: Size = "8G"  # bytes of an archive, at most; a larger file is alone
     files: Positive = 50_000  # in one archive, at most
     mount_delay: Seconds = 60.0  # tape
-    endpoint: str = ""  # s3
-    region: str = ""  # s3
-    credentials: tuple[str, ...] = ()  # names that each request must bring, such as access_key
+    transfers: int = 0  # at the same time in each process; 0: as the type has it
 
 
 class WorkspaceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

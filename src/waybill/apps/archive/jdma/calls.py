@@ -214,8 +214,6 @@ class JdmaCalls:
         resources = self._resources
         if storage not in resources.settings.storages:
             raise JdmaError(f"External storage: {storage} does not exist")
-        if missing := resources.get_storage_settings(storage).credentials:
-            raise JdmaError(f"Required credentials for: {storage} not supplied: {', '.join(missing)}")
         allowed = resources.get_workspace(workspace).storages
         if allowed and storage not in allowed:
             raise JdmaError(f"External storage: {storage} has not been attached to the groupworkspace: {workspace}")
