@@ -109,6 +109,7 @@ PUBLIC_MODULES = """
     notify
     objects
     pages
+    published_objects
     record
     rules
     runtime

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from waybill.engine import Engine
     from waybill.environment import Environment
+    from waybill.published_objects import ObjectLister
     from waybill.record import Store
     from waybill.tracing import Tracer
 
@@ -58,6 +59,8 @@ class Application:
     pages: Callable[[Environment], Any] | None = None
     # what `waybill trace` asks about its things; made for each trace
     tracer: Callable[[Environment, Store], Tracer] | None = None
+    # the objects of its things, for other applications; made once in each process
+    published_objects: Callable[[Environment], ObjectLister] | None = None
     commands: Callable[[], Typer] | None = None  # added to the command line as `waybill NAME ...`
     demo: Callable[[Environment, Engine], None] | None = None  # creates records to look at; safe to repeat
     maintenance: tuple[Any, ...] = ()

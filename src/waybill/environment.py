@@ -23,9 +23,10 @@ from waybill import application, index, stores
 from waybill.application import Application
 from waybill.config import ADDRESS_FILE, Config, sqlite_path
 from waybill.engine import Engine
-from waybill.errors import InputError
+from waybill.errors import InputError, NotFound
 from waybill.index import Index
 from waybill.machine import Machine
+from waybill.published_objects import PublishedObject
 from waybill.record import BadStore, Store
 from waybill.rules import Machines, find_id_problem
 
@@ -107,6 +108,15 @@ class Environment:
         from waybill.objects import open_objects
 
         return open_objects(self.config.objects, probe=False)
+
+    def list_objects_of(self, key: str, number: int) -> Iterator[PublishedObject]:
+        """Yield the objects of a version or generation of a thing of whichever application it is. Raises NotFound."""
+        for each in self.applications:
+            if each.published_objects is not None:
+                objects = each.published_objects(self)(key, number)
+                if objects is not None:
+                    return objects
+        raise NotFound(f"No application that is loaded has the objects of {key}.")
 
     def resources_of(self, application_name: str) -> Any:
         """Return what the steps, routes and commands of an application use; made when first needed, shared by all

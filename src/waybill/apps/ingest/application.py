@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from waybill.application import Application
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from typer import Typer
 
     from waybill.environment import Environment
+    from waybill.published_objects import ObjectLister
     from waybill.record import Store
     from waybill.tracing import Tracer
 
@@ -45,6 +47,12 @@ def build_tracer(environment: Environment, store: Store) -> Tracer:
     return IngestTracer(environment, store)
 
 
+def build_object_lister(environment: Environment) -> ObjectLister:
+    from waybill.apps.ingest.published_objects import list_version_objects
+
+    return partial(list_version_objects, environment.resources_of("ingest"))
+
+
 def build_commands() -> Typer:
     from waybill.apps.ingest.commands import build_commands  # imported late: a worker needs neither routes nor commands
 
@@ -66,6 +74,7 @@ APPLICATION = Application(
     routes=build_routes,
     pages=build_pages,
     tracer=build_tracer,
+    published_objects=build_object_lister,
     commands=build_commands,
     demo=load_demo,
     maintenance=ROUTINES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from waybill.application import Application
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from typer import Typer
 
     from waybill.environment import Environment
+    from waybill.published_objects import ObjectLister
     from waybill.record import Store
     from waybill.tracing import Tracer
 
@@ -37,6 +39,12 @@ def build_tracer(environment: Environment, store: Store) -> Tracer:
     return LotsTracer(environment, store)
 
 
+def build_object_lister(environment: Environment) -> ObjectLister:
+    from waybill.apps.lots.published_objects import list_lot_objects
+
+    return partial(list_lot_objects, environment.resources_of("lots"))
+
+
 def build_commands() -> Typer:
     from waybill.apps.lots.commands import build_commands  # imported late: a worker needs no commands
 
@@ -52,6 +60,7 @@ APPLICATION = Application(
     routes=build_routes,
     pages=build_pages,
     tracer=build_tracer,
+    published_objects=build_object_lister,
     commands=build_commands,
     maintenance=ROUTINES,
     events=EVENTS,

@@ -62,7 +62,7 @@ class Locations:
 
     def find(self, uri: str) -> Location:
         """Return the store and the name of what is written to a URI."""
-        if (own := self._find_own(uri)) is not None:
+        if (own := self.find_own(uri)) is not None:
             return own
         parts = urlsplit(uri)
         if parts.scheme == "s3":
@@ -72,7 +72,7 @@ class Locations:
 
     def find_folder(self, path: str) -> Location:
         """Return the store whose objects a dataset's path has, and the prefix of their names there."""
-        if (own := self._find_own(path)) is not None:
+        if (own := self.find_own(path)) is not None:
             return Location(own.objects, own.name.rstrip("/"))
         parts = urlsplit(path)
         if parts.scheme == "file":
@@ -80,7 +80,8 @@ class Locations:
         found = self.find(path)
         return Location(found.objects, found.name.rstrip("/"))
 
-    def _find_own(self, uri: str) -> Location | None:
+    def find_own(self, uri: str) -> Location | None:
+        """Return the name of what is in Waybill's own store; None: it is elsewhere."""
         if "://" not in uri:
             return Location(self._objects, uri)
         if uri.startswith(f"{self.base}/"):

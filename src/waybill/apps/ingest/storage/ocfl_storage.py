@@ -107,8 +107,12 @@ class OcflStorage:
     def open_manifest(self, stored: StoredVersion) -> ManifestReader:
         return manifests.open_manifest(self._objects, f"{self._root.place_of(stored.object)}/{stored.place}")
 
+    def object_name_of(self, object_id: str, place: str) -> str:
+        """Return the name of content in the object store."""
+        return f"{self._root.place_of(object_id)}/{place}"
+
     def read(self, object_id: str, place: str, *, start: int = 0, end: int | None = None) -> ObjectBody:
-        return self._objects.get(f"{self._root.place_of(object_id)}/{place}", start=start, end=end)
+        return self._objects.get(self.object_name_of(object_id, place), start=start, end=end)
 
     def open_file(
         self, object_id: str, path: str, number: int = 0, *, start: int = 0, end: int | None = None
