@@ -240,6 +240,18 @@ def test_a_crash_at_every_call_of_a_get_restores_everything(archive: ArchiveFixt
         assert read_tree(archive.target) == read_tree(archive.source), point
 
 
+def test_special_bits_that_the_settings_do_not_restore_are_reported_and_fail_nothing(archive: ArchiveFixture) -> None:
+    special = next(path for path in sorted(archive.source.rglob("*")) if path.is_file() and not path.is_symlink())
+    special.chmod(0o4755)
+    archive.store_migration()
+    got = archive.tester.run_until(archive.get(), "GET_COMPLETED")
+    report = got.document(RequestReport)
+    assert report.dropped == 1
+    assert "1 without their owner or special bits" in got.message
+    restored = archive.target / special.relative_to(archive.source)
+    assert (restored.read_bytes(), restored.stat().st_mode & 0o7777) == (special.read_bytes(), 0o755)
+
+
 def test_a_crash_at_every_call_of_a_delete_gives_the_quota_back_once(archive: ArchiveFixture) -> None:
     archive.store_migration()
     delete = archive.delete()

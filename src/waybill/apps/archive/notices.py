@@ -29,6 +29,7 @@ def make_completion_mail(
         *_describe(asked),
         *([f"Size:       {format_bytes(report.bytes)}"] if report.bytes else []),
         *([f"Files:      {report.restored} restored"] if report.restored else []),
+        *([f"            {report.dropped} of them without their owner or special bits"] if report.dropped else []),
         *([f"Originals:  {report.removed} removed, {report.kept} kept"] if report.removed or report.kept else []),
         *remarks,
     ]

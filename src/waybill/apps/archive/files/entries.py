@@ -64,6 +64,7 @@ class FileFailure(msgspec.Struct, frozen=True):
 
     path: str
     reason: str
+    is_remark: bool = False  # the file is there, without what the settings do not restore
 
 
 ReportFailure: TypeAlias = Callable[[FileFailure], None]

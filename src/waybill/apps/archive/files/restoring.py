@@ -158,6 +158,9 @@ class RestoreFinisher:
     def _fail(self, entry: FileEntry, reason: str) -> None:
         self._report(FileFailure(to_printable(entry.path), reason))
 
+    def _remark(self, entry: FileEntry, reason: str) -> None:
+        self._report(FileFailure(to_printable(entry.path), reason, is_remark=True))
+
     def _finish_file(self, entry: FileEntry) -> bool:
         folder, name = self._folders.locate(entry.path)
         if entry.kind == "hardlink":
@@ -228,9 +231,9 @@ class RestoreFinisher:
                 reason = f"Its owner {entry.uid}:{entry.gid} is not restored: it belongs to the user now."
                 if found.st_uid == entry.uid:
                     reason = f"Its group {entry.gid} is not restored: the user is not a member of it."
-                self._fail(entry, reason)
+                self._remark(entry, reason)
             if wants_bits and not keeps_bits:
-                self._fail(entry, "Its setuid and setgid bits, or capabilities, are not restored.")
+                self._remark(entry, "Its setuid and setgid bits, or capabilities, are not restored.")
             if keeps_owner or keeps_bits:
                 if self._give_to_root is None:
                     os.fchmod(file, entry.mode)  # the user's own program

@@ -174,6 +174,7 @@ class RequestReport(DocumentStruct, frozen=True):
     removed: int = 0  # originals that were removed
     skipped: int = 0  # files that were not packed, or not restored
     restored: int = 0
+    dropped: int = 0  # restored files without their owner or special bits, as the settings have it
     bytes: int = 0
 
 

@@ -279,6 +279,7 @@ def describe_request(record: Record, progress: dict[str, Any]) -> dict[str, Any]
         "kept": report.kept if report is not None else 0,
         "removed": report.removed if report is not None else 0,
         "restored": report.restored if report is not None else 0,
+        "dropped": report.dropped if report is not None else 0,
         "failures": report.failures.count if report is not None and report.failures is not None else 0,
         "progress": {"done": shown[0], "total": shown[1], "unit": shown[2]} if shown else None,
         "made": views.format_time(record.created),

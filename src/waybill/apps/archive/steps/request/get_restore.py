@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from waybill.apps.archive.files import FileFailure
 from waybill.apps.archive.restoring import Restore
-from waybill.apps.archive.stages import Stage, describe_failures, limit_report, run_stage
+from waybill.apps.archive.stages import Stage, describe_failures, limit_report, report_of, run_stage, write_failures
 from waybill.record import Record
 from waybill.step import Done, Fail, Outcome, StepContext
 
@@ -18,6 +20,9 @@ def _get_restore(stage: Stage) -> Outcome:
     with stage.open_access() as access:
         target = restore.make_target(access)
         access.finish_restore(target, restore.iter_all_entries(), restore.options, limit_report(failures))
-    if failures:
-        raise Fail(f"Some files could not be restored as they were: {describe_failures(failures)}.")
-    return Done()
+    if failed := [each for each in failures if not each.is_remark]:
+        raise Fail(f"Some files could not be restored as they were: {describe_failures(failed)}.")
+    if not failures:
+        return Done()
+    report = replace(report_of(stage), failures=write_failures(stage, failures), dropped=len(failures))
+    return Done((report,), message=f"{len(failures)} files without their owner or special bits")

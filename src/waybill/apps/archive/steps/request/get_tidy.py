@@ -24,5 +24,6 @@ def _get_tidy(stage: Stage) -> Outcome:
     return Done(
         remove=(Progress,),
         spawn=make_completion_mail(stage.record, report, at=stage.ctx.now()),
-        message=f"{report.restored} files restored",
+        message=f"{report.restored} files restored"
+        + (f", {report.dropped} without their owner or special bits" if report.dropped else ""),
     )
