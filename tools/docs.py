@@ -158,7 +158,8 @@ def render_events(registry: Registry) -> str:
     parts = [
         NOTICE,
         "# Events",
-        "What webhooks can subscribe to; [Mail and webhooks](../how-to/mail-and-webhooks.md) says how. Each is a CloudEvent 1.0.",
+        "What applications and webhooks can subscribe to: [Events and subscriptions](../concepts/subscriptions.md) and "
+        "[Mail and webhooks](../how-to/mail-and-webhooks.md) say how.",
         _render_table(("type", "when it is sent"), rows),
     ]
     return "\n\n".join(parts) + "\n"
@@ -166,7 +167,7 @@ def render_events(registry: Registry) -> str:
 
 def render_matrix(registry: Registry, page: str) -> str:
     """The page with the table of applications and stores between its two marks written anew."""
-    rows = [("maintenance, tokens, mail, webhook deliveries (built in)", "yes", "yes", "yes")]
+    rows = [("maintenance, tokens, mail, events and subscriptions (built in)", "yes", "yes", "yes")]
     rows += [
         (f"`{each.name}`: {each.description.rstrip('.')}", "yes", "yes", "no" if each.sql_only else "yes")
         for each in sorted(registry.applications, key=lambda each: each.name)

@@ -10,10 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from waybill.application import Application, EventType
+    from waybill.application import Application
     from waybill.engine import ActionResult, Engine
     from waybill.environment import Environment
     from waybill.errors import ActionRefused, InputError, NotFound, WaybillError
+    from waybill.events import Event, EventType
     from waybill.machine import (
         RESUME,
         STAY,
@@ -52,9 +53,10 @@ if TYPE_CHECKING:
     from waybill.step import Act, Done, Fail, New, Outcome, SpawnedChildren, StepContext, StepStopped, Wait
 
 _NAMES = {  # by module
-    "application": "Application EventType",
+    "application": "Application",
     "engine": "ActionResult Engine",
     "environment": "Environment",
+    "events": "Event EventType",
     "machine": "RESUME STAY Backoff Document LockFamily Machine MachineError State WorkingFolder action end join rest retired work",
     "maintenance": "MaintenanceContext MaintenanceRoutine",
     "objects": "ObjectNotFound Objects",
@@ -83,6 +85,7 @@ PUBLIC_MODULES = """
     engine
     environment
     errors
+    events
     files.containers
     files.folders
     files.gathered_files
@@ -122,6 +125,7 @@ PUBLIC_MODULES = """
     sim.scenario
     sim.world
     step
+    subscriptions
     testing
     text_format
     tokens
@@ -146,6 +150,7 @@ __all__ = [
     "Done",
     "Engine",
     "Environment",
+    "Event",
     "EventType",
     "Fail",
     "Finding",

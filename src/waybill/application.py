@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from waybill.errors import ErrorCode, InputError, declare_error_codes
+from waybill.events import EventType as EventType
 from waybill.machine import Machine
 
 if TYPE_CHECKING:
@@ -31,16 +32,10 @@ if TYPE_CHECKING:
     from waybill.environment import Environment
     from waybill.published_objects import ObjectLister
     from waybill.record import Store
+    from waybill.subscriptions import EventHandler
     from waybill.tracing import Tracer
 
 ENTRY_POINT_GROUP = "waybill.applications"
-
-
-class EventType(NamedTuple):
-    """An event that webhooks can subscribe to."""
-
-    name: str  # as CloudEvents want it: org.example.loaf.baked
-    description: str  # when it is sent
 
 
 @dataclass(frozen=True)
@@ -65,6 +60,8 @@ class Application:
     demo: Callable[[Environment, Engine], None] | None = None  # creates records to look at; safe to repeat
     maintenance: tuple[Any, ...] = ()
     events: tuple[EventType, ...] = ()  # those that its steps send
+    # its handlers of events, its own and those of others, by type (* for any part of a name): waybill.subscriptions
+    subscribes: Mapping[str, EventHandler] = field(default_factory=dict)
     # module:object of benchmarks: parts by name, each a function of an Effort that yields Figures; `python -m benchmarks`
     # of a checkout finds them
     benchmarks: str = ""

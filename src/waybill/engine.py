@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from waybill import rules
+from waybill.events import Event
 from waybill.machine import Machine
 from waybill.record import (
     ActionRequest,
@@ -61,19 +62,19 @@ class Engine:
         *,
         acts: Sequence[Act] = (),
         wakes: Sequence[Ref] = (),
+        events: Sequence[Event] = (),
         who: str = "",
         why: str = "",
     ) -> list[Record]:
-        """Create several records, act on others and wake others: all or nothing. Return the new ones.
+        """Create several records, act on others, wake others and tell of events: all or nothing. Return the new ones.
 
         Of those with an idempotency key either all exist already, and then nothing is done again, or none. Raises
         ActionRefused when an act is not possible, ParentClosed when a parent that must be open is not.
         """
-        group = CommitGroup(
-            tuple(rules.create(self.machines, new, who=who, why=why) for new in new_records), tuple(wakes)
-        )
+        changes = tuple(rules.create(self.machines, new, who=who, why=why) for new in new_records)
+        group = CommitGroup((*changes, *rules.create_events(self.machines, events, who=who)), tuple(wakes))
         try:
-            answer = self._commit(SharedCommit(group, tuple(acts), who)).answer
+            answer = self._commit(SharedCommit(group, tuple(acts), who), events).answer
         except (ActionRefused, RecordNotFound):
             if repeated := self._find_repeated(new_records):
                 return repeated  # what was done then may be why it is refused now
@@ -129,13 +130,15 @@ class Engine:
         confirmed: bool = False,
         acts: Sequence[Act] = (),
         wakes: Sequence[Ref] = (),
+        events: Sequence[Event] = (),
     ) -> ActionResult:
-        """Take an action on a record, and `acts` on others in the same commit. Raises ActionRefused with the reason of
-        the first that is not possible.
+        """Take an action on a record, and `acts` on others in the same commit, which tells of `events`. Raises
+        ActionRefused with the reason of the first that is not possible.
         """
         _ = self.machines[ref.kind]  # raises NotFound
         first = Act(ref, name, args or {}, why)
-        written = self._commit(SharedCommit(CommitGroup((), tuple(wakes)), (first, *acts), who, is_confirmed=confirmed))
+        group = CommitGroup(rules.create_events(self.machines, events, who=who), tuple(wakes))
+        written = self._commit(SharedCommit(group, (first, *acts), who, is_confirmed=confirmed), events)
         return _action_result_of(ref, written)
 
     def set_priority(self, ref: Ref, priority: int, *, who: str = "", why: str = "") -> ActionResult:
@@ -288,7 +291,7 @@ class Engine:
         )
         answer = answered.answer
         if isinstance(answer, CommitResult):
-            self._wake_idle_parents(answer)
+            self._wake_after(answer)
             return True
         if isinstance(answer, Conflict):
             return False
@@ -320,7 +323,7 @@ class Engine:
                 [CommitGroup((change,), find_triggered_maintenance(self.store, self.machines, (change,)))]
             )[0]
             if isinstance(answer, CommitResult):
-                self._wake_idle_parents(answer)
+                self._wake_after(answer)
                 return ActionResult(_get_first_record(answer))
             if not isinstance(answer, Conflict):
                 raise answer
@@ -329,23 +332,23 @@ class Engine:
             f"{ref} is claimed and unclaimed again faster than the action can be requested; try again."
         )
 
-    def _commit(self, shared: SharedCommit) -> WrittenCommit:
-        """Write it, and wake the parents that it leaves without an open child."""
+    def _commit(self, shared: SharedCommit, events: Sequence[Event] = ()) -> WrittenCommit:
+        """Write it, and wake the parents that it leaves without an open child, and the subscriptions to its events."""
         (answered,) = commit_shared(self.store, self.machines, [shared])
         if not isinstance(answered.answer, CommitResult):
             raise answered.answer
-        self._wake_idle_parents(answered.answer)
+        self._wake_after(answered.answer, self.machines.event_routing.list_readers(events) if events else ())
         return WrittenCommit(answered.answer, answered.group, answered.read)
 
-    def _wake_idle_parents(self, answer: CommitResult) -> None:
-        """Wake the parents whose last open child was closed.
+    def _wake_after(self, answer: CommitResult, readers: tuple[Ref, ...] = ()) -> None:
+        """Wake the parents whose last open child was closed, and the subscriptions that have events to read.
 
         The commit itself is written whatever becomes of the wake. A wake that is lost, or a crash before it, is
-        repaired by the maintenance routine that looks for idle parents.
+        repaired by the maintenance routine that looks for idle parents, and by the subscriptions, which look by themselves.
         """
-        if answer.idle_parents:
+        if answer.idle_parents or readers:
             try:
-                woken = self.store.commit([CommitGroup((), answer.idle_parents)])[0]
+                woken = self.store.commit([CommitGroup((), (*answer.idle_parents, *readers))])[0]
             except (StoreUnavailable, CommitOutcomeUnknown):
                 return
             if isinstance(woken, StoreError) and not isinstance(woken, (StoreUnavailable, CommitOutcomeUnknown)):

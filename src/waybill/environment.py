@@ -31,7 +31,9 @@ from waybill.record import BadStore, Store
 from waybill.rules import Machines, find_id_problem
 
 if TYPE_CHECKING:
+    from waybill.maintenance import MaintenanceRoutine
     from waybill.objects import Objects
+    from waybill.subscriptions import Subscriber, SubscriptionScheduler
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Environment:
     config: Config
     applications: tuple[Application, ...]
     machines: Machines
+    subscribers: dict[str, Subscriber] = field(default_factory=dict)  # by the ids of their subscriptions
     _application_by_kind: Mapping[str, Application] = field(default_factory=dict)
     _resources: dict[str, Any] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -65,10 +68,39 @@ class Environment:
             chosen = [a for a in chosen if not a.sql_only]  # installed, and asked for by nobody
         _check_names(chosen)
         built = [(a, machine) for a in chosen for machine in a.build_machines(config.app.get(a.name, {}))]
-        machines = Machines.from_machines((*make_built_in_machines(config), *(machine for _, machine in built)))
+        from waybill.notify import make_webhook_subscribers
+        from waybill.subscriptions import build_routing, list_subscribers
+
+        # the address and the resources of the environment that is made below
+        webhooks = make_webhook_subscribers(config.webhooks, source=lambda: config.events.source or environment.address)
+        subscribers = list_subscribers(chosen, lambda name: environment.resources_of(name), webhooks)
+        built_in = make_built_in_machines(config, subscribers)
+        machines = Machines.from_machines((*built_in, *(machine for _, machine in built)))
+        machines.event_routing = build_routing(
+            (event for each in chosen for event in each.events), subscribers, config.events.log
+        )
         for name in config.retention:
             _check_retention(name, machines)
-        return cls(config, tuple(chosen), machines, {machine.name: a for a, machine in built})
+        environment = cls(config, tuple(chosen), machines, subscribers, {machine.name: a for a, machine in built})
+        environment.subscriptions.register_step()
+        return environment
+
+    @property
+    def subscriptions(self) -> SubscriptionScheduler:
+        """The step of the subscriptions, and their records."""
+        from waybill.subscriptions import SubscriptionScheduler
+
+        return SubscriptionScheduler(self.subscribers, self.machines)
+
+    def list_maintenance(self) -> tuple[MaintenanceRoutine, ...]:
+        """Return the routines beside those that every process has: of the log of events, and of the applications."""
+        from waybill.subscriptions import EventLogRoutine, SubscriptionRoutine
+
+        return (
+            EventLogRoutine(self.config.events.keep),
+            SubscriptionRoutine(frozenset(self.subscribers)),
+            *(routine for each in self.applications for routine in each.maintenance),
+        )
 
     @property
     def host(self) -> str:
@@ -161,7 +193,10 @@ def _check_names(applications: Iterable[Application]) -> None:
     from waybill.maintenance import collect_routines
 
     seen: set[str] = set()
-    owners = dict.fromkeys(collect_routines(), "Waybill itself")
+    from waybill.subscriptions import EventLogRoutine, SubscriptionRoutine
+
+    built_in = collect_routines((EventLogRoutine(), SubscriptionRoutine()))
+    owners = dict.fromkeys(built_in, "Waybill itself")
     for each in applications:
         if each.name in seen:
             raise InputError(
@@ -201,12 +236,13 @@ def _check_retention(name: str, machines: Machines) -> None:
         )
 
 
-def make_built_in_machines(config: Config) -> Iterator[Machine]:
+def make_built_in_machines(config: Config, subscribers: Mapping[str, Subscriber]) -> Iterator[Machine]:
     """Yield the machines that every process has."""
     from waybill.accounts import GROUP, KEY, USER
     from waybill.maintenance import MAINTENANCE
     from waybill.notify import make_mail_machine, make_webhook_machine
     from waybill.sign_in import LOGIN_LINK, SIGN_IN
+    from waybill.subscriptions.machines import EVENT, make_subscription_machine
     from waybill.tokens import TOKEN
 
     yield MAINTENANCE
@@ -218,6 +254,8 @@ def make_built_in_machines(config: Config) -> Iterator[Machine]:
     yield KEY
     yield make_mail_machine(config.mail)
     yield make_webhook_machine(config.webhooks)
+    yield EVENT
+    yield make_subscription_machine(subscribers)
 
 
 def address_of(host: str, port: int, *, tls: bool = False) -> str:

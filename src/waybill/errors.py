@@ -101,6 +101,12 @@ ERROR_CODES: dict[str, ErrorCode] = {
         "GET /api/v1/machines lists the kinds.",
         "`waybill machines` lists the kinds; those of the demonstration need the setting demo.",
     ),
+    "unknown-event": ErrorCode(
+        422,
+        FAILED,
+        "No application declares this type of event, or it cannot be sent.",
+        "The page of events lists the declared types.",
+    ),
     "unknown-state": ErrorCode(
         400, MISSING, "The kind has no such state.", "GET /api/v1/machines lists the kinds with their states."
     ),

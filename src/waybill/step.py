@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from waybill.errors import WaybillError
+from waybill.events import Event
 from waybill.record import Documents, DocumentStruct, Page, Record, Ref, Store, StructType
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Done:
     remove: tuple[StructType, ...] = ()  # the types of the documents that it removes, if the record has them
     acts: tuple[Act, ...] = ()  # on other records, in this commit
     wakes: tuple[Ref, ...] = ()  # records that wait, and whose steps run again after this commit
+    events: tuple[Event, ...] = ()  # what this commit tells others; dropped where nobody subscribes
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class Wait:
     remove: tuple[StructType, ...] = ()
     acts: tuple[Act, ...] = ()  # on other records, in this commit
     wakes: tuple[Ref, ...] = ()
+    events: tuple[Event, ...] = ()
 
 
 class SpawnedChildren(DocumentStruct, frozen=True):
@@ -158,11 +161,13 @@ class StepContext(Protocol):
         locks: Iterable[str] = (),
         acts: Iterable[Act] = (),
         wakes: Iterable[Ref] = (),
+        spawn: Iterable[New] = (),
+        events: Iterable[Event] = (),
     ) -> Record:
         """Commit a checkpoint under the claim; it is on disk when this returns.
 
-        A lock that another record owns ends the step; it runs again when the lock is free. `acts` and `wakes` are part of
-        the same commit; raises ActionRefused, and writes nothing, where an act is not possible now.
+        A lock that another record owns ends the step; it runs again when the lock is free. What is spawned, acted on, woken
+        and told is part of the same commit; raises ActionRefused, and writes nothing, where an act is not possible now.
         """
 
     def act(self, ref: Ref, action: str, args: Mapping[str, Any] | None = None, why: str = "") -> None:

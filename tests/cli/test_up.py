@@ -105,7 +105,13 @@ def test_up_without_the_demonstration_has_none(running: Start, bare: Waybill, mo
     monkeypatch.delenv("WAYBILL_DEMO")
     up = running("up", "--port", 0)
     up.line()
-    assert {kind["kind"] for kind in bare("ls", "--json").json["kinds"]} == {"maintenance", "webhook_delivery", "mail"}
+    assert {kind["kind"] for kind in bare("ls", "--json").json["kinds"]} == {
+        "maintenance",
+        "webhook_delivery",
+        "mail",
+        "event",
+        "subscription",
+    }
     assert up.end(signal.SIGTERM).code == 0
 
 

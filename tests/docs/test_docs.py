@@ -179,7 +179,8 @@ def test_every_command_in_the_docs_exists_with_its_options(page: Path, line: str
     while words and words[0] in getattr(group, "commands", {}):
         path.append(words.pop(0))
         group = getattr(group, "commands")[path[-1]]  # noqa: B009 - Typer's own classes are not public
-    options = {option for parameter in getattr(group, "params") for option in parameter.opts}  # noqa: B009
+    parameters = getattr(group, "params")  # noqa: B009
+    options = {option for each in parameters for option in (*each.opts, *each.secondary_opts)}
     assert path or words[0].startswith("--"), line
     for word in words:
         if word.startswith("--"):

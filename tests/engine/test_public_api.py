@@ -18,7 +18,7 @@ APPLICATIONS = sorted([*(SOURCE / "apps").rglob("*.py"), SOURCE / "demo.py", *SA
 # a change here is a change for everybody who has written an application
 NAMES = """
     RESUME STAY Act ActionRefused ActionResult Application Backoff Conflict Document DocumentError DocumentStruct Done Engine
-    Environment EventType Fail Finding HistoryEntry InputError LockFamily Machine MachineError MaintenanceContext
+    Environment Event EventType Fail Finding HistoryEntry InputError LockFamily Machine MachineError MaintenanceContext
     MaintenanceRoutine New NotFound ObjectNotFound Objects Outcome ParentClosed Record RecordDocuments RecordExists RecordNotFound Ref
     Runtime SpawnedChildren State StepContext StepStopped Store StoreError Wait WaybillError WorkingFolder action end join rest retired work
 """.split()  # noqa: SIM905 - a list of strings is harder to read

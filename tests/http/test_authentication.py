@@ -32,6 +32,7 @@ NEEDS: list[tuple[str, str, Any, str]] = [
     ("GET", "/counts/crate", None, "reader"),
     ("GET", "/holds", None, "reader"),
     ("GET", "/sessions", None, "reader"),
+    ("GET", "/events", None, "reader"),
     ("POST", "/records/crate", {"documents": {"label": {}}}, "submitter"),
     ("POST", "/records/crate/x/resume", {}, "submitter"),
     ("POST", "/records/crate/x/scrap", {}, "operator"),

@@ -1,8 +1,7 @@
-"""Webhook deliveries: CloudEvents, signed, delivered at least once, each with one id for ever."""
+"""Webhooks: CloudEvents, signed, delivered at least once and in order, each with one id for ever."""
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import hmac
 import json
@@ -14,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from tests.apps.ingest.ingest_fixture import FileServer, IngestFixture
+from tests.apps.ingest.ingest_fixture import FileServer
 from tests.servers.ports import free_port
-from waybill.application import EventType
-from waybill.config import WebhookSettings
-from waybill.machine import Backoff
-from waybill.notify import make_webhook_deliveries, post
-from waybill.notify.webhooks import SIGNATURE_HEADER, WebhookEvent, make_webhook_machine
-from waybill.record import Record
+from tests.subscriptions.bakery import BAKERY
+from waybill.notify import post
+from waybill.notify.webhooks import MAX_TRIES, SIGNATURE_HEADER, WebhookEvent
+from waybill.record import Ref
 from waybill.step import New
+from waybill.testing import StepTester
 from waybill.transfer import AddressPolicy
 from waybill.transfer.address_policy import TransferError
 
-AT = 1_700_000_000.25
+SUBSCRIPTION = Ref("subscription", "webhook-ours")
+REFUSED = New("webhook_delivery", (WebhookEvent("gone", {"id": "1"}),))
 LOOPBACK = AddressPolicy(allow=["127.0.0.0/8"])
 
 
@@ -50,154 +49,128 @@ class Receiver:
         handler.end_headers()
 
 
-def new_deliveries(hooks: tuple[WebhookSettings, ...], **fields: Any) -> tuple[New, ...]:
-    usual: dict[str, Any] = {
-        "event_type": EventType("org.waybill.ingest.job.completed", "A test."),
-        "source": "/ingest",
-        "subject": "jid-1",
-        "data": {"n": 1},
-        "key": "k",
-        "at": AT,
-    }
-    return make_webhook_deliveries(hooks, **(usual | fields))
-
-
 @contextmanager
 def deliver_event(
-    folder: Path, *statuses: int, secret: str = "", store: str = ""
-) -> Iterator[tuple[IngestFixture, Record, Receiver]]:
-    """Create an event for one webhook, and start a worker that delivers it without waiting between tries."""
+    folder: Path, *statuses: int, secret: str = "", store: str = "", types: tuple[str, ...] = ("*",)
+) -> Iterator[tuple[StepTester, Receiver]]:
+    """A loaf is baked and sold, and one webhook is told."""
     web = FileServer()
     try:
         receiver = Receiver(web, *statuses)
-        hook: dict[str, Any] = {"url": f"{web.url}/hook", "secret": secret}
-        with IngestFixture(folder, store=store, webhooks={"ours": hook}) as ingest:
-            machine = ingest.environment.machines["webhook_delivery"]
-            states = tuple(
-                dataclasses.replace(s, backoff=Backoff(0.01, 1, 0.01), max_tries=min(s.max_tries, 5))
-                for s in machine.states
-            )
-            ingest.environment.machines["webhook_delivery"] = dataclasses.replace(machine, states=states)
-            with ingest.engine() as engine:
-                (new,) = new_deliveries(ingest.environment.config.webhooks)
-                made = engine.submit(new)
-            with ingest.workers(queues=["webhook_delivery"]):
-                yield ingest, made, receiver
+        hook = {"url": f"{web.url}/hook", "secret": secret, "types": list(types)}
+        settings = {"webhooks": {"ours": hook}, "events.source": "https://waybill.test"}
+        with StepTester(BAKERY, folder, store=store, settings=settings) as town:
+            town.submit("loaf", id="rye")
+            yield town, receiver
     finally:
         web.close()
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres", "zookeeper"])
-def test_delivery_waiting_to_delivered(tmp_path: Path, store: str, request: pytest.FixtureRequest) -> None:
+def test_events_come_signed_and_in_order(tmp_path: Path, store: str, request: pytest.FixtureRequest) -> None:
     url = "" if store == "sqlite" else request.getfixturevalue(f"{'fast_' if store == 'postgres' else ''}{store}_url")
-    with deliver_event(tmp_path, secret="hush", store=url) as (ingest, made, receiver):
-        done = ingest.wait("webhook_delivery", made.id, "Delivered")
-    (body,) = receiver.bodies
+    with deliver_event(tmp_path, secret="hush", store=url or f"sqlite:///{tmp_path}/town.db") as (town, receiver):
+        town.run_until_idle()
+        (baked, sold) = town.find_all("event")
+        assert "hush" not in json.dumps([baked.documents["event"], town.get(SUBSCRIPTION).message])
+    body, second = receiver.bodies
     event = json.loads(body)
     assert event == {
         "specversion": "1.0",
-        "id": event["id"],
-        "source": "/ingest",
-        "type": "org.waybill.ingest.job.completed",
-        "subject": "jid-1",
-        "time": "2023-11-14T22:13:20.250Z",
+        "id": baked.id,
+        "source": "https://waybill.test/bakery",
+        "type": "bakery.loaf.baked",
+        "subject": "rye",
+        "time": event["time"],
         "datacontenttype": "application/json",
-        "data": {"n": 1},
+        "data": {"grams": 500},
     }
+    assert json.loads(second)["id"] == sold.id
     assert receiver.headers[0]["content-type"].startswith("application/cloudevents+json")
     assert (
         receiver.headers[0][SIGNATURE_HEADER.lower()] == "sha256=" + hmac.new(b"hush", body, hashlib.sha256).hexdigest()
     )
-    assert "hush" not in json.dumps([done.documents["event"], done.message])
 
 
 def test_without_a_secret_nothing_is_signed(tmp_path: Path) -> None:
-    with deliver_event(tmp_path) as (ingest, made, receiver):
-        ingest.wait("webhook_delivery", made.id, "Delivered")
+    with deliver_event(tmp_path) as (town, receiver):
+        town.run_until_idle()
     assert SIGNATURE_HEADER.lower() not in receiver.headers[0]
 
 
-def test_an_unavailable_receiver_gets_the_same_event_later(tmp_path: Path) -> None:
-    with deliver_event(tmp_path, 503, 429, 200) as (ingest, made, receiver):
-        ingest.wait("webhook_delivery", made.id, "Delivered")
-    assert len(receiver.bodies) == 3
-    assert len(set(receiver.bodies)) == 1
+def test_an_unavailable_receiver_gets_the_same_event_later_and_in_order(tmp_path: Path) -> None:
+    with deliver_event(tmp_path, 503, 429, 200) as (town, receiver):
+        town.run_until(Ref("loaf", "rye"), "Gone")
+        while len(receiver.bodies) < 4:
+            town.run_until_idle()
+            town.advance(3600)
+            town.store.release_due_waits()
+    assert len(set(receiver.bodies[:3])) == 1
+    assert [json.loads(body)["type"] for body in receiver.bodies[2:]] == ["bakery.loaf.baked", "bakery.loaf.sold"]
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgres", "zookeeper"])
-def test_delivery_waiting_to_undeliverable_and_resend(
-    tmp_path: Path, store: str, request: pytest.FixtureRequest
-) -> None:
-    url = "" if store == "sqlite" else request.getfixturevalue(f"{'fast_' if store == 'postgres' else ''}{store}_url")
-    with deliver_event(tmp_path, 410, store=url) as (ingest, made, receiver):
-        assert "410" in ingest.wait("webhook_delivery", made.id, "Undeliverable").message
-        assert len(receiver.bodies) == 1
+def test_a_refused_event_rests_and_stops_no_other(tmp_path: Path) -> None:
+    with deliver_event(tmp_path, 410, 200) as (town, receiver):
+        town.run_until_idle()
+        assert [json.loads(body)["type"] for body in receiver.bodies] == ["bakery.loaf.baked", "bakery.loaf.sold"]
+        (refused,) = town.find_all("webhook_delivery")
+        assert (refused.state, "410" in refused.message) == ("Undeliverable", True)
+        town.act(refused, "resend")
+        town.run_until(refused, "Delivered")
+        assert receiver.bodies[2] == receiver.bodies[0]
+        again = town.submit("webhook_delivery", (WebhookEvent("ours", {"id": "1"}),))
+        receiver.statuses = [404]
+        town.run_until(again, "Undeliverable")
+        assert town.act(again, "drop").record.state == "Dropped"
+
+
+def test_a_receiver_is_waited_for_for_a_week_then_its_subscription_is_parked(tmp_path: Path) -> None:
+    with deliver_event(tmp_path, 500) as (town, receiver):
+        began = town.now()
+        parked = town.run_until(SUBSCRIPTION, "Parked")
+        assert 6.5 < (town.now() - began) / 86400 < 8
+        assert len(receiver.bodies) == MAX_TRIES
         receiver.statuses = [200]
-        with ingest.engine() as engine:
-            engine.act(made.ref, "resend")
-        ingest.wait("webhook_delivery", made.id, "Delivered")
-
-
-def test_a_receiver_that_stays_unavailable_is_given_up_and_the_delivery_can_be_dropped(tmp_path: Path) -> None:
-    with deliver_event(tmp_path, 500) as (ingest, made, receiver):
-        ingest.wait("webhook_delivery", made.id, "Undeliverable")
-        assert len(receiver.bodies) == 5
-        with ingest.engine() as engine:
-            assert engine.act(made.ref, "drop", confirmed=True).record.state == "Dropped"
-
-
-def test_a_delivery_is_tried_for_a_week() -> None:
-    waiting = make_webhook_machine(()).find_state("Waiting")
-    assert waiting is not None
-    assert 6.5 < sum(waiting.backoff.compute_delay(n) for n in range(waiting.max_tries - 1)) / 86400 < 8
+        town.act(parked, "resume")
+        town.run_until_idle()
+        assert [json.loads(body)["type"] for body in receiver.bodies[-2:]] == ["bakery.loaf.baked", "bakery.loaf.sold"]
 
 
 def test_a_delivery_to_a_webhook_that_is_no_longer_configured_waits(tmp_path: Path) -> None:
-    with IngestFixture(tmp_path) as ingest:
-        (new,) = new_deliveries((WebhookSettings("gone", "http://127.0.0.1/hook"),))
-        with ingest.engine() as engine:
-            made = engine.submit(new)
-        with ingest.workers(queues=["webhook_delivery"]):
-            with ingest.engine() as engine:
-                while not (record := engine.store.get("webhook_delivery", made.id)).message:
-                    engine.store.watch(0.05)
-        assert record.state == "Waiting"
-        assert "There is no webhook 'gone'" in record.message
+    with StepTester(BAKERY, tmp_path) as town:
+        made = town.submit(REFUSED)
+        town.step(made)
+        assert "There is no webhook 'gone'" in town.get(made).message
+        assert town.get(made).state == "Waiting"
 
 
 @pytest.mark.parametrize(
-    ("types", "subscribed"),
+    ("types", "received"),
     [
-        (("*",), True),
-        (("org.waybill.ingest.*",), True),
-        (("org.waybill.ingest.job.completed",), True),
-        (("org.waybill.ingest.job",), False),
-        (("org.waybill.ingest.batch.*", "org.waybill.*.completed"), True),
-        ((), False),
-        (("ORG.WAYBILL.*",), False),
+        (("*",), 2),
+        (("bakery.*",), 2),
+        (("bakery.loaf.baked",), 1),
+        (("bakery.loaf",), 0),
+        (("bakery.cake.*", "*.sold"), 1),
+        ((), 0),
+        (("BAKERY.*",), 0),
     ],
 )
-def test_a_webhook_gets_the_types_that_it_subscribes_to(types: tuple[str, ...], subscribed: bool) -> None:
-    assert bool(new_deliveries((WebhookSettings("a", "http://127.0.0.1", types),))) is subscribed
+def test_a_webhook_gets_the_types_that_it_subscribes_to(tmp_path: Path, types: tuple[str, ...], received: int) -> None:
+    with deliver_event(tmp_path, types=types) as (town, receiver):
+        town.run_until_idle()
+        assert len(receiver.bodies) == received
+        assert len(town.find_all("event")) == received, "an event that nobody wants is not even logged"
 
 
-def _event_id_of(new: New) -> str:
-    (document,) = new.documents
-    assert isinstance(document, WebhookEvent)
-    return str(document.event["id"])
-
-
-def test_the_id_follows_from_what_happened() -> None:
-    hooks = (WebhookSettings("a", "http://127.0.0.1"), WebhookSettings("b", "http://127.0.0.1"))
-    first, second = (_event_id_of(new) for new in new_deliveries(hooks))
-    (again, _) = (_event_id_of(new) for new in new_deliveries(hooks, at=AT + 9))
-    (other, _) = (_event_id_of(new) for new in new_deliveries(hooks, key="another"))
-    (kind, _) = (
-        _event_id_of(new)
-        for new in new_deliveries(hooks, event_type=EventType("org.waybill.ingest.job.failed", "A test."))
-    )
-    assert first == second == again
-    assert len({first, other, kind}) == 3
+def test_an_event_that_was_posted_before_a_crash_comes_again_with_its_id(tmp_path: Path) -> None:
+    with deliver_event(tmp_path) as (town, receiver):
+        town.run_until(Ref("loaf", "rye"), "Gone")
+        for _ in town.crash_at_every_call(SUBSCRIPTION, "Listening"):
+            ids = [json.loads(body)["id"] for body in receiver.bodies]
+            assert len(set(ids)) <= 2
+            assert ids == sorted(ids, key=lambda id: (ids.index(id),))
+            receiver.bodies.clear()
 
 
 # --- posting

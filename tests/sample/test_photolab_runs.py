@@ -16,7 +16,7 @@ from waybill.cli import invoke
 from waybill.index import rebuild_catalogue
 from waybill.registry import Registry, list_application_settings
 
-HOOK = '{"shop": {"url": "http://127.0.0.1:9/hook", "types": ["org.example.photolab.*"]}}'
+HOOK = '{"shop": {"url": "http://127.0.0.1:9/hook", "types": ["photolab.*"]}}'
 
 
 def open_lab(folder: Path) -> Runtime:
@@ -29,8 +29,8 @@ def test_a_roll_is_developed_announced_and_collected(tmp_path: Path) -> None:
         waybill.run_until_idle(max_wait=0)
         assert waybill.get("roll", roll.id).state == "Ready"
         assert waybill.count_by_state("photo") == {"Developed": 2}
-        (delivery,) = waybill.each("webhook_delivery", documents=True)
-        assert delivery.documents["event"]["event"]["data"] == {"Developed": 2}
+        (event,) = waybill.each("event", documents=True)
+        assert event.documents["event"]["data"] == {"Developed": 2}
         assert waybill.act("roll", roll.id, "collect").record.state == "Collected"
 
 
@@ -71,7 +71,7 @@ def test_the_registry_has_what_it_declares(tmp_path: Path) -> None:
     with open_lab(tmp_path) as waybill:
         registry = Registry.from_environment(waybill.environment)
     assert {"roll", "photo"} <= {machine.name for machine in registry.machines}
-    assert [event.name for event in registry.events] == ["org.example.photolab.roll.ready"]
+    assert [event.name for event in registry.events] == ["photolab.roll.ready"]
     assert [setting.name for setting in list_application_settings(PHOTOLAB)] == ["max_photos", "keep_days"]
 
 

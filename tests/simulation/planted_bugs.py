@@ -6,6 +6,7 @@ A bug is a function that breaks the real code through pytest's `monkeypatch`; it
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from waybill.record import (
     CommitAnswer,
     CommitGroup,
     CommitResult,
+    Documents,
     LockUnavailable,
     Record,
     Ref,
@@ -36,7 +38,7 @@ from waybill.shared_commits import SharedAnswer, SharedCommit, commit_shared
 from waybill.sim.fault_injecting_store import FaultInjectingStore, find_affected_parents
 from waybill.sim.seed_runs import SimulationCase, profile_of
 from waybill.sim.world import get_current_world
-from waybill.step import Act, New, Wait
+from waybill.step import Act, Done, New, Wait
 from waybill.stores.model import ModelDatabase, ModelStore
 from waybill.worker import messages as m
 from waybill.worker import store_commands
@@ -513,7 +515,7 @@ def an_action_request_is_applied_by_every_reader(patch: Patch) -> None:
                 change = rules.answer_action_request(self.machines[request.ref.kind], record, request, store=self.store)
                 answer = self.store.commit([CommitGroup((change,))])[0]
                 if isinstance(answer, CommitResult):
-                    self._wake_idle_parents(answer)
+                    self._wake_after(answer)
         return 1
 
     patch.setattr(Engine, "apply_action_requests", apply_action_requests)
@@ -522,4 +524,32 @@ def an_action_request_is_applied_by_every_reader(patch: Patch) -> None:
 @bug(fault_mix="none", problem="not quiet")
 def an_action_that_closes_a_child_does_not_wake_its_parent(patch: Patch) -> None:
     """A5."""
-    patch.setattr(Engine, "_wake_idle_parents", lambda self, answer: None)
+    patch.setattr(Engine, "_wake_after", lambda self, answer, readers=(): None)
+
+
+# --- events
+
+
+@bug(scenario="bulletins", fault_mix="crashes", problem="has noted an event twice")
+def the_cursor_moves_after_what_the_handler_writes(patch: Patch) -> None:
+    original = WorkerStepContext.save
+
+    def save(self: WorkerStepContext, documents: Documents = (), **effects: Any) -> Record:
+        if effects.get("acts"):
+            original(self, **effects)
+            effects = {}
+        return original(self, documents, **effects)
+
+    patch.setattr(WorkerStepContext, "save", save)
+
+
+@bug(scenario="bulletins", fault_mix="none", problem="and has told of")
+def an_event_is_left_out_of_the_commit_that_ends_the_record(patch: Patch) -> None:
+    original = OutcomeHandler._settle
+
+    def settle(self: OutcomeHandler, run: m.StepRun, machine: Machine, outcome: Any, *more: Any) -> None:
+        if isinstance(outcome, Done):
+            outcome = dataclasses.replace(outcome, events=())
+        original(self, run, machine, outcome, *more)
+
+    patch.setattr(OutcomeHandler, "_settle", settle)

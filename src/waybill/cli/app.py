@@ -9,7 +9,19 @@ from typing import Annotated
 import typer
 
 from waybill import application, config
-from waybill.cli import accounts, act, administration, holds, machines, records, run, sessions_and_tokens, trace, watch
+from waybill.cli import (
+    accounts,
+    act,
+    administration,
+    events,
+    holds,
+    machines,
+    records,
+    run,
+    sessions_and_tokens,
+    trace,
+    watch,
+)
 from waybill.cli.command_context import accept_common_options, keep_common_options
 from waybill.errors import InputError
 
@@ -45,7 +57,19 @@ def build_app(*, with_applications: bool = True) -> typer.Typer:
     ) -> None:
         pass
 
-    for module in (run, records, act, watch, trace, machines, holds, accounts, sessions_and_tokens, administration):
+    for module in (
+        run,
+        records,
+        act,
+        watch,
+        events,
+        trace,
+        machines,
+        holds,
+        accounts,
+        sessions_and_tokens,
+        administration,
+    ):
         module.register(app)
     if with_applications:
         _add_applications(app)

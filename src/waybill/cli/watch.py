@@ -27,7 +27,13 @@ from waybill.text_format import format_local_time
 from waybill.views.view_types import HistoryEntryView, MachineView
 
 PANEL = "Records"
-INTERNAL_KINDS = {"maintenance", "webhook_delivery", "mail"} | PRIVATE_KINDS  # shown only when asked for
+INTERNAL_KINDS = {
+    "maintenance",
+    "webhook_delivery",
+    "mail",
+    "event",
+    "subscription",
+} | PRIVATE_KINDS  # shown only when asked for
 
 WatchSnapshot = dict[str, Any]
 

@@ -10,6 +10,7 @@ is relative to the file; one from the environment or the command line is relativ
 from waybill.config.loader import ADDRESS_FILE, CONFIG_FILE, DEMO_FILE, effective_values_of, load
 from waybill.config.model import (
     Config,
+    EventSettings,
     HttpSettings,
     LogSettings,
     MailSettings,
@@ -33,6 +34,7 @@ __all__ = [
     "POSTGRES_TIMEOUTS",
     "SETTINGS",
     "Config",
+    "EventSettings",
     "HttpSettings",
     "LogSettings",
     "MailSettings",

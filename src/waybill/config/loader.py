@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from waybill.config.model import Config, HttpSettings, LogSettings, MailSettings, SandboxSettings, WorkSettings
+from waybill.config.model import (
+    Config,
+    EventSettings,
+    HttpSettings,
+    LogSettings,
+    MailSettings,
+    SandboxSettings,
+    WorkSettings,
+)
 from waybill.config.settings import SETTINGS, SETTINGS_BY_NAME, TABLES, Setting
 from waybill.config.urls import make_absolute, sqlite_path, sqlite_url
 from waybill.errors import InputError
@@ -209,6 +217,7 @@ def _build_config(given: Mapping[str, tuple[Any, str]], apps: Mapping[str, Mappi
             value_of("mail.password", ""),
         ),
         webhooks=value_of("webhooks", ()),
+        events=EventSettings(value_of("events.keep", 7.0), value_of("events.log", ()), value_of("events.source", "")),
     )
 
 

@@ -56,6 +56,17 @@ class WebhookSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class EventSettings:
+    """`keep`: days that an event stays in the log when everybody has read it. `log`: types that are logged although nobody subscribes.
+    `source`: the URL of this installation in the events that webhooks get; empty: the server's address.
+    """
+
+    keep: float = 7.0
+    log: tuple[str, ...] = ()
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SandboxSettings:
     """`mode` is `required` or `unsandboxed`; `system` are further folders of the host that every sandbox shows, read-only."""
 
@@ -85,3 +96,4 @@ class Config:
     origins: Mapping[str, str] = field(default_factory=dict)
     mail: MailSettings = MailSettings()
     webhooks: tuple[WebhookSettings, ...] = ()
+    events: EventSettings = EventSettings()

@@ -188,6 +188,24 @@ SETTINGS: tuple[Setting, ...] = (
         secret=True,
     ),
     Setting(
+        "events.keep",
+        value_parsers.make_number_parser(0, 3650, "days"),
+        "7",
+        "Days that an event stays in the log after everybody who subscribes has read it.",
+    ),
+    Setting(
+        "events.source",
+        value_parsers.parse_url,
+        "the server's address",
+        "The URL of this installation in the events that webhooks get.",
+    ),
+    Setting(
+        "events.log",
+        value_parsers.parse_names,
+        "none",
+        "Types of events that are logged although nobody subscribes, for `waybill events`; * stands for any part of a name.",
+    ),
+    Setting(
         "log.level",
         value_parsers.make_choice_parser("debug", "info", "warning", "error"),
         "info",
@@ -196,7 +214,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("log.format", value_parsers.make_choice_parser("text", "json"), "text", "The format of a line of the log."),
 )
 SETTINGS_BY_NAME = {setting.name: setting for setting in SETTINGS}
-TABLES = {"http", "work", "log", "mail", "sandbox"}
+TABLES = {"http", "work", "log", "mail", "sandbox", "events"}
 # Variables of Waybill that are no settings of the process.
 OTHER_VARIABLES: dict[str, str] = {
     "WAYBILL_CONFIG": "The settings file; the same as --config.",

@@ -44,13 +44,17 @@ def make_integer_parser(minimum: int, maximum: int) -> Callable[[Any], int]:
 
 
 def make_seconds_parser(minimum: float, maximum: float) -> Callable[[Any], float]:
+    return make_number_parser(minimum, maximum, "seconds")
+
+
+def make_number_parser(minimum: float, maximum: float, unit: str) -> Callable[[Any], float]:
     def parse(value: Any) -> float:
         try:
             number = float(value) if not isinstance(value, bool) else None
         except (TypeError, ValueError):
             number = None
         if number is None or not minimum <= number <= maximum:
-            raise ValueError(f"a number of seconds from {minimum:g} to {maximum:g}")
+            raise ValueError(f"a number of {unit} from {minimum:g} to {maximum:g}")
         return number
 
     return parse

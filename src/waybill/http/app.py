@@ -25,7 +25,7 @@ from typing_extensions import TypedDict
 
 from waybill.environment import Environment
 from waybill.errors import InputError
-from waybill.http import accounts, change_stream, errors, holds_and_sessions, machines, records, tokens, trace
+from waybill.http import accounts, change_stream, errors, events, holds_and_sessions, machines, records, tokens, trace
 from waybill.http.api_services import ApiServices
 from waybill.http.authentication import TOKEN_SECURITY, TokenAuthenticator, is_credential_active, require_role
 from waybill.http.browser_security import BrowserSecurityMiddleware
@@ -109,7 +109,7 @@ def create_app(environment: Environment, *, open_loopback: bool = False, hosts: 
     app.state.services = services
     app.state.protocols = []
     app.include_router(_build_server_routes(services, metrics))
-    for part in (machines, records, holds_and_sessions, tokens, accounts, trace, change_stream):
+    for part in (machines, records, holds_and_sessions, tokens, accounts, trace, change_stream, events):
         app.include_router(part.build_router(services))
     _add_applications(app, environment, authenticator)
     sort_routes(app)

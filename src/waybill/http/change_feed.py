@@ -41,7 +41,7 @@ FeedMessage = tuple[str, bytes]  # an event's name and its JSON
 END_OF_FEED: None = None
 
 
-TopicType = Literal["counts", "record", "sessions", "holds"]
+TopicType = Literal["counts", "record", "sessions", "holds", "events"]
 
 
 class FeedTopic(NamedTuple):

@@ -31,6 +31,7 @@ from waybill.http.errors import READ_STATUSES, HttpProblem, describe_responses
 from waybill.record import BadStore, RecordNotFound, Store
 from waybill.rules import Machines
 from waybill.sign_in import PRIVATE_KINDS
+from waybill.subscriptions.event_log import find_log_end
 from waybill.tokens import Identity
 
 HEARTBEAT = 15.0  # seconds of silence before a comment is sent; proxies cut silent streams
@@ -108,6 +109,8 @@ def make_topic_reader(machines: Machines) -> Callable[[Store, Iterable[FeedTopic
                     store.count_by_state(topic.kind, parent=topic.parent, visibility=topic.visibility),
                     topic.parent,
                 )
+            if topic.type == "events":
+                return {"last": find_log_end(store)}
             if topic.type == "holds":
                 return {"holds": [{"name": name, "about": about} for name, about in sorted(store.list_holds().items())]}
             if topic.type == "sessions":

@@ -195,7 +195,7 @@ class MaintenanceScheduler:
         from waybill.maintenance import collect_routines
 
         return cls(
-            collect_routines(routine for each in environment.applications for routine in each.maintenance),
+            collect_routines(environment.list_maintenance()),
             environment.machines,
             environment.host,
             environment.config.work.root,

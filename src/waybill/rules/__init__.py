@@ -14,7 +14,7 @@ functions, imported from here.
     rebuild_files            the host with the working files is lost: back to the state that makes them again
 
 transitions.py has creation and what happens to a claimed record, actions.py what operators request, acts.py what a
-commit does to other records, inputs.py the
+commit does to other records, events.py what it tells others, inputs.py the
 checks of names and numbers that come from outside, documents.py how documents are written and read, machines.py the
 machines of a process.
 """
@@ -33,6 +33,7 @@ from waybill.rules.actions import (
 from waybill.rules.acts import DecidedActs, decide_acts
 from waybill.rules.documents import encode_documents, translate_document_errors
 from waybill.rules.errors import ClaimedByWorker, clip, describe_error
+from waybill.rules.events import create_events
 from waybill.rules.inputs import (
     DEFAULT_PRIORITY,
     IDEMPOTENCY_KEY_PATTERN,
@@ -43,7 +44,7 @@ from waybill.rules.inputs import (
     find_id_problem,
     list_pause_holds,
 )
-from waybill.rules.machines import Machines, find_illegal_transition, find_undeclared_states
+from waybill.rules.machines import EventRouting, Machines, find_illegal_transition, find_undeclared_states, matches_type
 from waybill.rules.transitions import (
     MAX_RETRY_ENTRIES,
     apply_outcome,
@@ -69,6 +70,7 @@ __all__ = [
     "ActionRefused",
     "ClaimedByWorker",
     "DecidedActs",
+    "EventRouting",
     "Machines",
     "act",
     "answer_action_request",
@@ -78,6 +80,7 @@ __all__ = [
     "check_queue",
     "clip",
     "create",
+    "create_events",
     "decide_acts",
     "describe_error",
     "encode_documents",
@@ -92,6 +95,7 @@ __all__ = [
     "further_acts_of_request",
     "has_all_children",
     "list_pause_holds",
+    "matches_type",
     "move",
     "rebuild_files",
     "recompute_open",

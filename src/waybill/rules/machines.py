@@ -1,16 +1,55 @@
-"""The machines of a process, by kind, and whether the contents of a store agree with them."""
+"""The machines of a process, by kind, who wants which of their events, and whether the contents of a store agree with them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 from waybill.errors import NotFound
+from waybill.events import SUBSCRIPTION_KIND, Event
 from waybill.machine import Machine, MachineError
-from waybill.record import FOREIGN_CAUSE
+from waybill.record import FOREIGN_CAUSE, Ref
+
+
+@dataclass
+class EventRouting:
+    """Who wants which events, in this process. All processes of an installation have the same applications and settings."""
+
+    declared: frozenset[str] | None = None  # the types of the applications that are loaded; None: not checked
+    subscriptions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by id: types, * for any part of a name
+    logged: tuple[str, ...] = ()  # types that are logged although nobody subscribes
+    _refs: dict[str, tuple[Ref, ...]] = field(default_factory=dict, repr=False)
+    _wanted: dict[str, bool] = field(default_factory=dict, repr=False)
+
+    def list_subscriptions(self, type: str) -> tuple[Ref, ...]:
+        """Return the subscriptions to this type."""
+        if (refs := self._refs.get(type)) is None:
+            refs = self._refs[type] = tuple(
+                Ref(SUBSCRIPTION_KIND, name)
+                for name, patterns in self.subscriptions.items()
+                if matches_type(type, patterns)
+            )
+        return refs
+
+    def list_readers(self, events: Iterable[Event]) -> tuple[Ref, ...]:
+        """Return the subscriptions to any of these events."""
+        return tuple(dict.fromkeys(ref for event in events for ref in self.list_subscriptions(event.type_name)))
+
+    def is_wanted(self, type: str) -> bool:
+        if (is_wanted := self._wanted.get(type)) is None:
+            is_wanted = self._wanted[type] = bool(self.list_subscriptions(type)) or matches_type(type, self.logged)
+        return is_wanted
+
+
+def matches_type(type: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(type, pattern) for pattern in patterns)
 
 
 class Machines(dict[str, Machine]):
-    """The machines of a process, by kind."""
+    """The machines of a process, by kind. `event_routing`: who wants which of their events; without it nobody wants any."""
+
+    event_routing: EventRouting = EventRouting()
 
     @classmethod
     def from_machines(cls, machines: Iterable[Machine]) -> Machines:

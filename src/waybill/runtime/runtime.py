@@ -164,6 +164,7 @@ class Runtime:
                 # here, but must not write that file either.
                 store.close_session(store.open_session(host=environment.host, ttl=self.config.work.ttl, about={}))
             self._maintenance.ensure_records(environment.make_engine(store))
+            environment.subscriptions.ensure_records(environment.make_engine(store))
         self._is_prepared = True
 
     def load_demo(self) -> None:

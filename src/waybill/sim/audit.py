@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from waybill import rules
+from waybill.events import SUBSCRIPTION_KIND
 from waybill.record import Record, Ref, Store, lock_names_of
 from waybill.sim.invariant_checker import CheckedRecord, InvariantChecker
 
@@ -23,7 +24,7 @@ def find_restless(checker: InvariantChecker) -> Iterator[CheckedRecord]:
     for checked in checker.records.values():
         if checked.session is not None:
             yield checked
-        elif checked.ref.kind == "maintenance":
+        elif checked.ref.kind in ("maintenance", SUBSCRIPTION_KIND):
             continue
         else:
             if checked.declared_state.works and not _is_rightly_waiting(checker, checked):

@@ -34,6 +34,9 @@ class SimulatedCluster:
         simulation = self.simulation
         for host in self.hosts:
             self._ensure_maintenance(host)
+        if simulation.subscriptions.subscribers:
+            setup = DirectStore(SimulatedProcess(simulation, "setup", ""), simulation.observer, splits_commits=False)
+            simulation.subscriptions.ensure_records(Engine(setup, simulation.machines))
         for n in range(simulation.profile.workers):
             self.start_worker(n % len(self.hosts), self._draw_queues())
         starts = [self.start_submitter]

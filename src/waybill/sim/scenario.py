@@ -9,6 +9,7 @@ One object is made for each seed. A scenario of an application is a subclass of 
     build_submissions            what is submitted at the beginning, each with an idempotency key
     list_hold_names              the holds that the operator sets and clears
     build_client_scripts         what clients do besides, one after the other, each retried until it is done
+    build_subscribers            who subscribes to the events that its steps tell of
     build_maintenance_routines   the application's own maintenance; get_retention: when settled records are removed
     check_change                 called with every committed change: raises InvariantViolation for what must not be
     find_problems                called when all is quiet: one sentence for each problem
@@ -26,12 +27,14 @@ from typing import Any, ClassVar
 
 from waybill.engine import Engine
 from waybill.errors import NotFound
+from waybill.events import EventType
 from waybill.machine import Machine
 from waybill.maintenance import MaintenanceRoutine
 from waybill.record import Change, Record, Store
 from waybill.sim.invariant_checker import CheckedRecord
 from waybill.sim.world import SimulatedWorld
 from waybill.step import New
+from waybill.subscriptions import Subscriber
 
 ENTRY_POINT_GROUP = "waybill.scenarios"
 ClientScript = Callable[[Engine], None]
@@ -75,6 +78,14 @@ class Scenario:
 
     def build_maintenance_routines(self) -> tuple[MaintenanceRoutine, ...]:
         """The application's own routines, besides the built-in ones."""
+        return ()
+
+    def build_subscribers(self) -> Mapping[str, Subscriber]:
+        """Who subscribes to the events of its steps, by the ids of the subscriptions."""
+        return {}
+
+    def list_event_types(self) -> tuple[EventType, ...]:
+        """The events that its steps tell of, if anybody subscribes."""
         return ()
 
     def get_retention(self) -> Mapping[str, float]:

@@ -20,6 +20,8 @@ from random import Random
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from waybill.events import SUBSCRIPTION_KIND
+from waybill.machine import Machine
 from waybill.record import Change, CommitAnswer, CommitGroup, CommitResult, Record, Ref, Store, StoreError
 from waybill.rules import Machines
 from waybill.sim.audit import find_problems, find_restless
@@ -33,6 +35,9 @@ from waybill.sim.simulated_clients import ClientExpectations
 from waybill.sim.simulated_maintenance import SIMULATED_MAINTENANCE, build_routines
 from waybill.sim.trace import SimulationTrace
 from waybill.sim.world import SimulatedWorld
+from waybill.subscriptions import EVENT, SubscriptionScheduler, build_routing
+from waybill.subscriptions.event_log import find_log_end
+from waybill.subscriptions.machines import LISTENING, make_subscription_machine, position_of
 
 if TYPE_CHECKING:
     from waybill.sim.scenario import Scenario
@@ -41,6 +46,7 @@ MEMORY_FOLDER = "/dev/shm"  # where Linux has files in memory
 MAX_TURNS = 60_000  # of all fibers: a simulation that takes longer does not end
 FAULT_SECONDS = 120.0  # at most
 QUIET_SECONDS = 900.0  # after the faults end, within which all must be quiet
+SUBSCRIPTION_POLL = 2.0  # seconds between two looks of a subscription into the log
 STOP_SECONDS = 60.0  # within which workers that are told to stop must have stopped
 # fault mixes in which a step that is not stopped has no reason for a transient error
 RETRY_FREE_MIXES = ("none", "crashes", "freezes", "clock-jumps", "stops", "host-losses")
@@ -90,9 +96,15 @@ class Simulation:
             if self.profile.has_maintenance
             else {}
         )
-        self.machines = Machines.from_machines(
-            (*machines, SIMULATED_MAINTENANCE) if self.maintenance_routines else machines
-        )
+        subscribers = self.scenario.build_subscribers()
+        built_in: tuple[Machine, ...] = (SIMULATED_MAINTENANCE,) if self.maintenance_routines else ()
+        if subscribers:
+            built_in = (*built_in, EVENT, make_subscription_machine(subscribers))
+        self.machines = Machines.from_machines((*machines, *built_in))
+        self.subscriptions = SubscriptionScheduler(subscribers, self.machines, poll_interval=SUBSCRIPTION_POLL)
+        if subscribers:
+            self.machines.event_routing = build_routing(self.scenario.list_event_types(), subscribers)
+            self.subscriptions.register_step()
         self.checker = InvariantChecker(self.machines, lambda: self.scheduler.now)
         self.checker.check_change = self._check_change
         self.hold_names = (*self.scenario.list_hold_names(), *(m.queue for m in machines))
@@ -173,7 +185,21 @@ class Simulation:
             self._clear_holds()  # a client may still wait for what they block
         if self.cluster.active_clients:
             return False
-        return not any(True for _ in find_restless(self.checker)) and not self.observer.list_action_requests(1)
+        return (
+            not any(True for _ in find_restless(self.checker))
+            and not self.observer.list_action_requests(1)
+            and not self._has_unread_events()
+        )
+
+    def _has_unread_events(self) -> bool:
+        """Whether a subscription that is not parked has not read to the end of the log."""
+        if not self.subscriptions.subscribers:
+            return False
+        end = find_log_end(self.observer)
+        return any(
+            record.state == LISTENING and position_of(record) < end
+            for record in self.observer.each(SUBSCRIPTION_KIND, documents=True)
+        )
 
     def _clear_holds(self) -> None:
         queues = [machine.queue for machine in self.machines.values()]
@@ -273,9 +299,13 @@ class Simulation:
 
     def note_commits(self, groups: Sequence[CommitGroup], answers: Sequence[CommitAnswer]) -> None:
         self.trace.note_commits(groups, answers)
+        written = [
+            isinstance(answer, CommitResult) and not self._is_repeated(group, answer)
+            for group, answer in zip(groups, answers, strict=True)
+        ]
         self.checker.check_commits(groups, answers)
-        for group, answer in zip(groups, answers, strict=True):
-            for request in group.requests if isinstance(answer, CommitResult) else ():
+        for group, is_written in zip(groups, written, strict=True):
+            for request in group.requests if is_written else ():
                 self.expectations.note_pending_action(request.ref, request.action, request.who)
         for group, answer in zip(groups, answers, strict=True):
             if isinstance(answer, CommitResult) and (
@@ -283,6 +313,13 @@ class Simulation:
             ):
                 self.cluster.hint_workers()
                 break
+
+    def _is_repeated(self, group: CommitGroup, answer: CommitResult) -> bool:
+        """Whether the group creates what exists already under its idempotency key: then nothing of it is written."""
+        return any(
+            change.before is None and record is not None and record.ref in self.checker.records
+            for change, record in zip(group.changes, answer.records, strict=True)
+        )
 
     def _check_change(self, change: Change, record: Record | None, checked: CheckedRecord) -> None:
         if (

@@ -54,16 +54,18 @@ class StepTester:
         store: str = "",
         settings: Mapping[str, Any] | None = None,
         app: Mapping[str, Any] | None = None,
+        others: Iterable[Application] = (),
     ) -> None:
         """`resources` makes what steps receive as `ctx.resources`, instead of what the application makes. `store`: a store
         URL, instead of the model store. `settings`: by their names, as in {"work.host": "h1"}; `app`: those of
-        [app.NAME].
+        [app.NAME]. `others`: applications that are loaded beside it.
         """
         if not isinstance(application, Application):
             application = Application("test", "The machines of a test.", tuple(application))
         if resources is not None:
             application = dataclasses.replace(application, resources=lambda environment: resources())
         self.application = application
+        self.others = tuple(others)
         self.folder = folder
         self.time = START
         self._database = ModelDatabase(self.now)
@@ -77,11 +79,12 @@ class StepTester:
 
     def _open(self) -> None:
         """Begin as a new process does."""
-        self.environment = Environment.from_config(self.config, [self.application])
+        self.environment = Environment.from_config(self.config, [self.application, *self.others])
         self.config.data.mkdir(parents=True, exist_ok=True)
         self.set_objects(DirectoryObjects(self.config.data / "objects", fsync=False))
         self.store = self._open_store()
         self.engine = Engine(self.store, self.environment.machines)
+        self.environment.subscriptions.ensure_records(self.engine)
 
     def _open_store(self) -> Store:
         if not self._store_url:
@@ -189,8 +192,12 @@ class StepTester:
 
     def run_maintenance(self, name: str) -> int:
         """Run one round of a maintenance routine; return how many findings it has repaired."""
+        routines = collect_routines(self.environment.list_maintenance())
+        return run_round(routines[name], self.make_maintenance_context())
+
+    def make_maintenance_context(self) -> MaintenanceContext:
         environment = self.environment
-        context = MaintenanceContext(
+        return MaintenanceContext(
             self.store,
             environment.machines,
             environment.host,
@@ -199,7 +206,6 @@ class StepTester:
             self._open_store,
             resources_of=environment.resources_of,
         )
-        return run_round(collect_routines(self.application.maintenance)[name], context)
 
     # --- crashes
 

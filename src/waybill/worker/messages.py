@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from waybill.events import Event
 from waybill.record import (
     ActionRequest,
     ClaimedRecord,
@@ -48,6 +49,7 @@ class CommitEntry(msgspec.Struct, gc=False):
     is_save: bool = False
     acts: tuple[Act, ...] = ()  # on other records, in the same commit
     rounds: int = 0  # how often its acts found records that others keep changing
+    readers: tuple[Ref, ...] = ()  # the subscriptions to the events that it logs
     existing_children: dict[int, Record] = {}  # by place among the children: those whose idempotency key already exists
 
 
@@ -80,7 +82,7 @@ class StepEnded(msgspec.Struct, frozen=True, gc=False):
 
 
 class SaveRequested(msgspec.Struct, frozen=True):
-    """A step saves documents, takes more locks, creates children, acts on other records or wakes them."""
+    """A step saves documents, takes more locks, creates children, acts on other records, wakes them or tells of events."""
 
     step_run: StepRun
     documents: Documents = ()
@@ -89,6 +91,7 @@ class SaveRequested(msgspec.Struct, frozen=True):
     children: tuple[New, ...] = ()
     acts: tuple[Act, ...] = ()
     wakes: tuple[Ref, ...] = ()
+    events: tuple[Event, ...] = ()
 
 
 class CommitAnswered(msgspec.Struct, frozen=True):

@@ -92,7 +92,8 @@ class SingleStepWorker(Worker):
                 return False
             self._carry_out(store, command)
         self._drain_inbox()
-        if self.has_claimed and not self.core.step_runs.by_number and not self.core.step_runs.pending_commits:
+        step_runs = self.core.step_runs
+        if self.has_claimed and not (step_runs.by_number or step_runs.pending_commits or step_runs.readers_to_wake):
             self._request_stop()
         return self._stop_requested_at is None or self.clock() - self._stop_requested_at <= self.grace
 

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
+from waybill.events import Event
 from waybill.record import CommitTooLarge, Documents, Page, Record, Ref, Store, StructType
 from waybill.rules import Machines, clip
 from waybill.step import Act, New, StepContext, StepStopped
@@ -107,8 +108,12 @@ class WorkerStepContext:
         locks: Iterable[str] = (),
         acts: Iterable[Act] = (),
         wakes: Iterable[Ref] = (),
+        spawn: Iterable[New] = (),
+        events: Iterable[Event] = (),
     ) -> Record:
-        save = SaveRequested(self.step_run, documents, remove, tuple(locks), (), tuple(acts), tuple(wakes))
+        save = SaveRequested(
+            self.step_run, documents, remove, tuple(locks), tuple(spawn), tuple(acts), tuple(wakes), tuple(events)
+        )
         return self._send_save(save)[0]
 
     def act(self, ref: Ref, action: str, args: Mapping[str, Any] | None = None, why: str = "") -> None:

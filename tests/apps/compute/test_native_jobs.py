@@ -192,7 +192,7 @@ def test_a_webhook_hears_of_the_end_of_jobs(tmp_path: Path) -> None:
     receiver = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
     threading.Thread(target=receiver.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{receiver.server_port}/"
-    settings = f'[webhooks.listener]\nurl = "{url}"\ntypes = ["org.waybill.compute.job.*"]\n'
+    settings = f'[webhooks.listener]\nurl = "{url}"\ntypes = ["compute.job.*"]\n'
     with ComputeServer(tmp_path, settings=settings) as server:
         server.put("/alice/stor/a", b"a")
         jobs = JobClient(server)

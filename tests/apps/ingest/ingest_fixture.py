@@ -125,8 +125,8 @@ class IngestFixture:
         base = config.load(env={}, overrides=overrides)
         self.environment = Environment.from_config(dataclasses.replace(base, app={"ingest": own}), [APPLICATION])
         self.environment.config.data.mkdir(parents=True, exist_ok=True)
-        with closing(self.environment.open_store()):
-            pass
+        with self.engine() as engine:
+            self.environment.subscriptions.ensure_records(engine)
 
     def __enter__(self) -> Self:
         return self

@@ -3,7 +3,7 @@
 from waybill import Document, DocumentStruct, EventType, Machine, action, end, join, rest, work
 
 DAY = 86400.0
-ROLL_READY = EventType("org.example.photolab.roll.ready", "All photos of a roll are developed, or failed.")
+ROLL_READY = EventType("photolab.roll.ready", "All photos of a roll are developed, or failed.")
 
 
 class Film(DocumentStruct, frozen=True):

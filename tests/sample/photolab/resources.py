@@ -1,4 +1,4 @@
-"""What steps, routes and commands use: the settings, the catalogue, the webhooks."""
+"""What steps, routes and commands use: the settings and the catalogue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ class LabSettings(msgspec.Struct, frozen=True):
 class LabResources:
     def __init__(self, environment: Environment) -> None:
         self.settings = msgspec.convert(environment.config.app.get("photolab", {}), LabSettings)
-        self.webhooks = environment.config.webhooks
         self._open_index = environment.open_index
 
     @contextmanager

@@ -18,7 +18,7 @@ from waybill.sim.world import SimulatedWorld
 class SimulatedLab:
     """The resources: a catalogue in memory, whose every write is a point where the process may crash."""
 
-    settings, webhooks = LabSettings(), ()
+    settings = LabSettings()
 
     def __init__(self, world: SimulatedWorld) -> None:
         self.world = world

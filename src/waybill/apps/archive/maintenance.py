@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from waybill.apps.archive.catalogue import MigrationRow
 from waybill.apps.archive.checking import check_archive
-from waybill.apps.archive.events import make_rotten_events
+from waybill.apps.archive.events import make_rotten_event
 from waybill.apps.archive.machine import (
     MIGRATION,
     QUOTA,
@@ -260,9 +260,8 @@ class Scrub:
             name=row["name"], size=row["size"], sha256=row["sha256"], now=context.store.now(),
         )  # fmt: skip
         if result.problem:
-            events = make_rotten_events(resources, found, row["number"], result.problem, at=context.store.now())
-            if events:
-                context.engine.submit_each(events, who=context.who)
+            event = make_rotten_event(found, row["number"], result.problem)
+            context.engine.submit_all([], events=[event], who=context.who)
         return bool(result.problem)
 
     def repair(self, context: MaintenanceContext, finding: Finding) -> bool:

@@ -18,7 +18,6 @@ from typing import Any
 
 import msgspec
 
-from waybill.application import EventType
 from waybill.apps.ingest import events, job_warnings
 from waybill.apps.ingest.documents import BatchFailure, BatchReport, JobCounts, Refusal, ReportedChanges
 from waybill.apps.ingest.machine.batch import BATCH
@@ -26,11 +25,12 @@ from waybill.apps.ingest.machine.job import JOB
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.resources import IngestResources
 from waybill.apps.ingest.submission import Submission, fields_of
+from waybill.events import Event
 from waybill.files import names
 from waybill.manifests import ManifestError, record_lists
 from waybill.manifests.record_lists import RecordList
 from waybill.masking import mask_document
-from waybill.notify import MailAttachment, make_mail, make_webhook_deliveries, parse_recipients
+from waybill.notify import MailAttachment, make_mail, parse_recipients
 from waybill.objects import ObjectNotFound, Objects
 from waybill.record import Record
 from waybill.step import New
@@ -165,7 +165,7 @@ def summarize_findings(findings: BatchFindings) -> str:
     return f"{counts.completed} of {counts.total} completed{deleted}"
 
 
-# --- mail and webhook deliveries
+# --- mail and events
 
 
 def choose_recipients(
@@ -211,8 +211,8 @@ def build_report_messages(
     resources: IngestResources,
     findings: BatchFindings,
     at: float,
-) -> tuple[New, ...]:
-    """The mail and the webhook deliveries of a report."""
+) -> tuple[tuple[New, ...], Event]:
+    """The mail of a report, and the event that tells of it."""
     key = f"{batch.ref} {submission.batch_id} report {findings.number}"
     to, bcc = choose_recipients(submission, profile, resources)
     mail: tuple[New, ...] = ()
@@ -240,23 +240,7 @@ def build_report_messages(
         "reason": findings.failure.reason if findings.failure else "",
     }
     event_type = events.BATCH_COMPLETED if findings.is_success else events.BATCH_FAILED
-    return (*mail, *build_webhook_deliveries(resources, event_type, submission.batch_id or batch.id, data, key, at))
-
-
-def build_webhook_deliveries(
-    resources: IngestResources, event_type: EventType, subject: str, data: Mapping[str, Any], key: str, at: float
-) -> tuple[New, ...]:
-    """A delivery for each webhook that subscribes to the event."""
-    source = f"{resources.settings.url.rstrip('/')}/ingest"
-    return make_webhook_deliveries(
-        resources.environment.config.webhooks,
-        event_type=event_type,
-        source=source,
-        subject=subject,
-        data=data,
-        key=key,
-        at=at,
-    )
+    return mail, Event(event_type, batch.id, data)
 
 
 def build_subject(batch: Record, submission: Submission, findings: BatchFindings) -> str:

@@ -1,12 +1,11 @@
-"""The events of ingest: what webhooks can subscribe to."""
+"""The events of ingest: what others can subscribe to."""
 
-from waybill.application import EventType
+from waybill.events import EventType
 
-JOB_COMPLETED = EventType("org.waybill.ingest.job.completed", "An object was stored and recorded.")
-BATCH_COMPLETED = EventType("org.waybill.ingest.batch.completed", "All objects of a deposit were stored, or deleted.")
+OBJECT_RECORDED = EventType("ingest.object.recorded", "An object was stored and recorded.")
+BATCH_COMPLETED = EventType("ingest.batch.completed", "All objects of a deposit were stored, or deleted.")
 BATCH_FAILED = EventType(
-    "org.waybill.ingest.batch.failed",
-    "Some objects of a deposit were not stored; `data.failed_jobs` names the first of them.",
+    "ingest.batch.failed", "Some objects of a deposit were not stored; `data.failed_jobs` names the first of them."
 )
 
-EVENTS = (JOB_COMPLETED, BATCH_COMPLETED, BATCH_FAILED)
+EVENTS = (OBJECT_RECORDED, BATCH_COMPLETED, BATCH_FAILED)

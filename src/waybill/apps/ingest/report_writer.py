@@ -5,7 +5,7 @@
     write_compared_report    the same, for a batch whose jobs another service creates
 
 Jobs are read page by page and written as they are read. The report keeps the list of all jobs beside the record, to be
-compared by the next report. Mail and webhook deliveries are created in the commit that ends the state, never without it.
+compared by the next report. Mail and the event are created in the commit that ends the state, never without it.
 """
 
 from __future__ import annotations
@@ -97,14 +97,16 @@ def write_report(
     url = resources.api_url_of("batches", batch.id, "report")
     report = build_report(findings, now, resources.settings.notifications.max_ids, url)
     message = failure.reason if failure is not None else ". ".join(filter(None, (summarize_findings(findings), note)))
-    # Safe to repeat: mail and webhook deliveries are created in this commit alone, and their keys are derived from the
+    # Safe to repeat: the mail and the event are created in this commit alone, and the key of the mail is derived from the
     # batch and the number of the report.
+    mail, event = build_report_messages(batch, submission, profile, resources, findings, now)
     return Done(
         (*documents, report) if failure is None else (*documents, failure, report),
         remove=(BatchFailure,) if failure is None else (),
         to=BATCH.completed if findings.is_success else BATCH.failed,
         message=message,
-        spawn=build_report_messages(batch, submission, profile, resources, findings, now),
+        spawn=mail,
+        events=(event,),
     )
 
 

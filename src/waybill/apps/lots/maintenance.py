@@ -26,8 +26,9 @@ from waybill.apps.lots.reports import LotReports
 from waybill.apps.lots.resources import LotsResources
 from waybill.apps.lots.subjects import ArcSubject, DatasetSubject, begin_of
 from waybill.apps.lots.units import Lot, format_instant
+from waybill.events import Event
 from waybill.maintenance import MaintenanceContext
-from waybill.notify import make_mail, make_webhook_deliveries
+from waybill.notify import make_mail
 from waybill.record import Finding, RecordNotFound, Ref
 from waybill.step import New
 
@@ -107,28 +108,24 @@ class OverdueLotRoutine:
                 subject = DatasetSubject(dataset, reports.applied, tables)
                 (run,) = reports.iter_runs(subject, lot, lot.next)
                 cause = run.cause or f"it is {run.name}"
-            for new in self._make_messages(resources, dataset, lot, is_overdue, cause, context.store.now()):
-                context.engine.submit(new, who=context.who)
+            data = {"datasetId": dataset.title, "lot": str(lot), "cause": cause or None}
+            event = Event(LOT_OVERDUE if is_overdue else LOT_RECOVERED, f"{dataset.title}/{lot}", data)
+            mails = tuple(self._make_mail(resources, dataset, lot, is_overdue, cause, context.store.now()))
+            # A crash before the note below: the mail is known by its key, and nothing is written again. Without a mail the
+            # event is told again.
+            context.engine.submit_all(mails, events=(event,), who=context.who)
             if is_overdue:
                 tables.note_overdue(dataset.id, lot, at=format_instant(reports.now))
             else:
                 tables.forget_overdue(dataset.id, lot)
         return True
 
-    def _make_messages(
+    def _make_mail(
         self, resources: LotsResources, dataset: DatasetDeclaration, lot: Lot, is_overdue: bool, cause: str, now: float
     ) -> Iterator[New]:
         word = "overdue" if is_overdue else "there"
         # a lot may be overdue again after it was removed; within an hour it is the same message
         key = f"lots-{word} {dataset.id} {lot} {int(now // 3600) if not is_overdue else ''}".strip()
-        event = LOT_OVERDUE if is_overdue else LOT_RECOVERED
-        data = {"datasetId": dataset.title, "lot": str(lot), "cause": cause or None}
-        deliveries = make_webhook_deliveries(
-            resources.webhooks, event_type=event, source=f"/lots/datasets/{dataset.title}", subject=str(lot), data=data,
-            key=key, at=now,
-        )  # fmt: skip
-        for number, delivery in enumerate(deliveries):
-            yield _named(delivery, f"{key} {number}")
         recipients = (*dataset.notify, *resources.settings.notify)
         if recipients:
             text = f"{lot} of {dataset.title} ({format_instant(lot.start)} to {format_instant(lot.end)}) is {word}."

@@ -68,7 +68,6 @@ class LotsResources:
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
         self.settings = read_settings(environment.config.app.get("lots", {}))
-        self.webhooks = environment.config.webhooks
         self.connections = CatalogueConnections(environment.open_index)
         self._lock = threading.Lock()
         self._support: SandboxSupport | None = None

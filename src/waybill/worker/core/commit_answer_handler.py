@@ -71,6 +71,8 @@ class CommitAnswerHandler:
             if isinstance(answer, CommitResult):
                 if answer.idle_parents:
                     idle.update(dict.fromkeys(answer.idle_parents))
+                if entry.readers and answer.records[0] is not None:
+                    self.step_runs.readers_to_wake.update(dict.fromkeys(entry.readers))
                 if (
                     entry.step_run is not None
                     and entry.group.changes[0].after is not None
@@ -119,6 +121,7 @@ class CommitAnswerHandler:
                 entry.is_save,
                 entry.acts,
                 entry.rounds,
+                entry.readers,
                 {**entry.existing_children, **found},
             )
         )

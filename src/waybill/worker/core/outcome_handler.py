@@ -50,13 +50,18 @@ class OutcomeHandler:
         try:
             documents = rules.encode_documents(machine, message.documents, message.remove, record=record, writer="step")
             locks = rules.extend_locks(machine, record, message.locks) if message.locks else record.locks
-            children = tuple(rules.create(self.settings.machines, n, maker=record, who=who) for n in message.children)
+            machines = self.settings.machines
+            children = tuple(rules.create(machines, n, maker=record, who=who) for n in message.children)
+            events = rules.create_events(machines, message.events, maker=record, who=who) if message.events else ()
         except Exception as error:  # noqa: BLE001 - a step may save anything: the error goes to the step
             self.step_runs.reply(step_run, error)
             return
         change = Change(record, replace(record, locks=locks), "", who, documents=documents)
-        group = CommitGroup((change, *children), tuple(message.wakes))
-        self.step_runs.pending_commits.append(m.CommitEntry(group, step_run, is_save=True, acts=tuple(message.acts)))
+        group = CommitGroup((change, *children, *events), tuple(message.wakes))
+        readers = self.settings.machines.event_routing.list_readers(message.events) if events else ()
+        self.step_runs.pending_commits.append(
+            m.CommitEntry(group, step_run, is_save=True, acts=tuple(message.acts), readers=readers)
+        )
 
     def handle_step_ended(self, message: m.StepEnded, now: float) -> None:
         step_run = message.step_run
@@ -133,17 +138,24 @@ class OutcomeHandler:
             # a new priority stops no step, and is part of its commit
             change = _add_priority(change, change.after, step_run.action_request)
             step_run.action_request = None
-        children: tuple[Change, ...] = ()
+        created: tuple[Change, ...] = ()
         wakes: tuple[Ref, ...] = ()
+        readers: tuple[Ref, ...] = ()
         if isinstance(outcome, (Done, Wait)) and is_taken:
+            spawn = outcome.spawn if isinstance(outcome, Done) else ()
+            if spawn or outcome.events:
+                machines = self.settings.machines
+                try:
+                    children = tuple(rules.create(machines, n, maker=record, who=who) for n in spawn)
+                    events = rules.create_events(machines, outcome.events, maker=record, who=who)
+                    created = (*children, *events)
+                    readers = machines.event_routing.list_readers(outcome.events) if events else ()
+                except Exception as error:  # noqa: BLE001 - a step may spawn and tell anything
+                    change = rules.apply_outcome(machine, record, Fail(rules.describe_error(error)), who=who)
+                    self.step_runs.queue_change(step_run, change)
+                    return
             acts, wakes = (*acts, *outcome.acts), tuple(outcome.wakes)
-        if isinstance(outcome, Done) and is_taken and outcome.spawn:
-            try:
-                children = tuple(rules.create(self.settings.machines, n, maker=record, who=who) for n in outcome.spawn)
-            except Exception as error:  # noqa: BLE001 - a step may spawn anything
-                change = rules.apply_outcome(machine, record, Fail(rules.describe_error(error)), who=who)
-                acts, wakes = (), ()
-        self.step_runs.queue_change(step_run, change, children, acts, wakes)
+        self.step_runs.queue_change(step_run, change, created, acts, wakes, readers)
 
     def _can_go_on(self, step_run: m.StepRun, machine: Machine, outcome: Done, now: float) -> bool:
         """Whether the record goes on to its next state under the same claim."""

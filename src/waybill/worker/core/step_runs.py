@@ -14,6 +14,7 @@ from waybill.worker.core.worker_settings import WorkerSettings
 
 FIRST_RETRY_SECONDS = 1.0  # until the release of a stuck run is retried for the first time
 MAX_RETRY_SECONDS = 300.0
+READER_WAKE_SECONDS = 0.1  # between two wakes of the subscriptions to the events that are committed
 MAX_STUCK_RUNS = 100  # at once; with more of them something else is wrong
 
 
@@ -26,6 +27,8 @@ class StepRuns:
         self.pending_starts: list[m.StepRun] = []
         self.commands: list[m.CoreCommand] = []
         self.last_number = 0
+        self.readers_to_wake: dict[Ref, None] = {}  # subscriptions that have events to read
+        self.wake_readers_at = 0.0
 
     # --- one step run, in the order of its life
 
@@ -56,8 +59,10 @@ class StepRuns:
         children: tuple[Change, ...] = (),
         acts: tuple[Act, ...] = (),
         wakes: tuple[Ref, ...] = (),
+        readers: tuple[Ref, ...] = (),
     ) -> None:
-        self.pending_commits.append(m.CommitEntry(CommitGroup((change, *children), wakes), step_run, acts=acts))
+        group = CommitGroup((change, *children), wakes)
+        self.pending_commits.append(m.CommitEntry(group, step_run, acts=acts, readers=readers))
 
     def forget(self, step_run: m.StepRun) -> None:
         if not step_run.is_running:
@@ -99,6 +104,15 @@ class StepRuns:
         self.commands.append(m.RecallCommand())
 
     # --- commands to the worker
+
+    def wake_readers_if_due(self, now: float, is_stopping: bool) -> None:
+        """Wake the subscriptions to events that were committed. Not in the commits: all workers would wait for one row. A
+        wake that is lost is no harm: a subscription looks by itself, a few seconds later.
+        """
+        if self.readers_to_wake and (is_stopping or now >= self.wake_readers_at):
+            self.pending_commits.append(m.CommitEntry(CommitGroup((), tuple(self.readers_to_wake))))
+            self.readers_to_wake.clear()
+            self.wake_readers_at = now + READER_WAKE_SECONDS
 
     def flush(self) -> None:
         if self.pending_child_checks:

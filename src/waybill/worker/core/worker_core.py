@@ -77,6 +77,7 @@ class WorkerCore:
         self._watch_session(now)
         if now >= self.lease.unavailable_until:
             self.stuck_runs.retry_due(now)
+            self.step_runs.wake_readers_if_due(now, self.lease.is_stopping)
             self.step_runs.flush()
             if (session := self.lease.session) is not None and self.lease.is_renewal_due(now):
                 self.lease.schedule_renewal(now, is_busy=self.step_runs.is_busy)
@@ -112,6 +113,7 @@ class WorkerCore:
             and lease.session is not None
             and not step_runs.by_number
             and not step_runs.pending_commits
+            and not step_runs.readers_to_wake
         ):
             step_runs.commands.append(m.CloseSessionCommand(lease.session, lease.drain_reason))
             lease.session = None
@@ -182,6 +184,8 @@ class WorkerCore:
         if lease.session is None:
             return m.SleepCommand(until, watches_store=False)
         until = min(until, lease.compute_next_deadline(now), self.stuck_runs.next_retry_at)
+        if self.step_runs.readers_to_wake:
+            until = min(until, self.step_runs.wake_readers_at)
         if not lease.can_claim:
             return m.SleepCommand(max(until, now), watches_store=False)
         capacity = self._compute_capacity()

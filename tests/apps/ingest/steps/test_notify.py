@@ -23,7 +23,7 @@ from waybill.machine import Backoff, Machine
 from waybill.record import Change, CommitGroup, CommitResult, Record
 from waybill.step import New
 
-ROLES = ["job.Notify", "webhook_delivery"]
+ROLES = ["job.Notify", "subscription"]
 
 
 class Receiver:
@@ -202,15 +202,15 @@ def test_webhooks_get_an_event_in_the_commit_that_completes_the_job(tmp_path: Pa
         receiver = Receiver(other, "/hook")
         hooks = {
             "a": {"url": f"{other.web.url}/hook"},
-            "b": {"url": f"{other.web.url}/no", "types": ["org.waybill.ingest.batch.*"]},
+            "b": {"url": f"{other.web.url}/no", "types": ["ingest.batch.*"]},
         }
         with IngestFixture(tmp_path, webhooks=hooks) as ingest:
             job = at_notify(ingest)
             with ingest.workers(queues=ROLES):
                 ingest.wait("job", job.id, "Completed")
                 assert receiver.arrived.wait(120)
-            (event,) = every(ingest, "webhook_delivery")
+            (event,) = every(ingest, "event")
         (told,) = receiver.came
-        assert (told["type"], told["subject"]) == ("org.waybill.ingest.job.completed", "jid-1")
+        assert (told["type"], told["subject"]) == ("ingest.object.recorded", "ark:/99999/fk4x")
         assert told["data"]["primary_id"] == "ark:/99999/fk4x"
-        assert told["id"] == event.documents["event"]["event"]["id"]
+        assert told["id"] == event.id

@@ -1,19 +1,9 @@
-"""Announcing: the event is made in the commit that ends the step, so it is sent exactly when the roll is ready."""
+"""Announcing: the event is part of the commit that ends the step, so it is told exactly when the roll is ready."""
 
 from photolab.machine import ROLL_READY
-from waybill import Done, Outcome, Record, StepContext
-from waybill.notify import make_webhook_deliveries
+from waybill import Done, Event, Outcome, Record, StepContext
 
 
 def run_step(roll: Record, ctx: StepContext) -> Outcome:
     counts = ctx.count_by_state("photo", parent=roll.ref)
-    deliveries = make_webhook_deliveries(
-        ctx.resources.webhooks,
-        event_type=ROLL_READY,
-        source="/photolab",
-        subject=roll.id,
-        data=counts,
-        key=str(roll.ref),
-        at=ctx.now(),
-    )
-    return Done(spawn=deliveries, message=f"{counts.get('Developed', 0)} photos")
+    return Done(events=(Event(ROLL_READY, roll.id, counts),), message=f"{counts.get('Developed', 0)} photos")

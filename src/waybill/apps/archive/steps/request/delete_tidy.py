@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from waybill.apps.archive.events import make_deleted_events
+from waybill.apps.archive.events import make_deleted_event
 from waybill.apps.archive.machine import (
     REQUEST,
     MigrationCharge,
@@ -47,10 +47,8 @@ def _delete_tidy(stage: Stage) -> Outcome:
     return Done(
         remove=(Progress, Released),
         acts=(*_give_back_quota(stage), *_give_back_moves(moves), stage.act_on_migration("forget")),
-        spawn=(
-            *make_completion_mail(stage.record, report_of(stage), at=ctx.now(), remarks=remarks),
-            *make_deleted_events(stage),
-        ),
+        spawn=tuple(make_completion_mail(stage.record, report_of(stage), at=ctx.now(), remarks=remarks)),
+        events=(make_deleted_event(stage),),
         message=" ".join(remarks),
     )
 

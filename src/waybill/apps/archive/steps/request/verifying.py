@@ -6,7 +6,7 @@ or was not read is no proof. An archive that differs is sent again when the requ
 
 from __future__ import annotations
 
-from waybill.apps.archive.events import make_stored_events
+from waybill.apps.archive.events import make_stored_event
 from waybill.apps.archive.machine import Progress
 from waybill.apps.archive.stages import Stage, run_stage
 from waybill.record import Record
@@ -40,6 +40,6 @@ def _verifying(stage: Stage) -> Outcome:
     return Done(
         remove=(Progress,),
         acts=(stage.act_on_migration("store"),),
-        spawn=make_stored_events(stage),
+        events=(make_stored_event(stage),),
         message=f"{files.archives} archives proven",
     )

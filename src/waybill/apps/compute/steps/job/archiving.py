@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 from waybill.apps.compute.archive import JobArchiver
-from waybill.apps.compute.events import JOB_DONE, JOB_FAILED
+from waybill.apps.compute.events import make_job_event
 from waybill.apps.compute.machine import PHASE
-from waybill.apps.compute.resources import ComputeResources, resources_of
-from waybill.notify import make_webhook_deliveries
+from waybill.apps.compute.resources import resources_of
 from waybill.record import Record
-from waybill.step import Done, New, Outcome, StepContext, Wait
+from waybill.step import Done, Outcome, StepContext, Wait
 
 
 def run_step(job: Record, ctx: StepContext) -> Outcome:
@@ -23,22 +20,6 @@ def run_step(job: Record, ctx: StepContext) -> Outcome:
         archiver.remove_sources()
     if ctx.remove_children(PHASE.name):
         return Wait(1.0, "a worker still has a record of its tasks")
-    return Done(spawn=_make_deliveries(job, ctx, resources))
-
-
-def _make_deliveries(job: Record, ctx: StepContext, resources: ComputeResources) -> tuple[New, ...]:
-    """The event is made in the commit that ends the job. Its row is gone if its user has removed it: then nobody hears."""
-    row = resources.find_job(job.id)
-    if row is None or not row.archived:
-        return ()
-    status = json.loads(row.stats)
-    failed = bool(status["cancelled"] or status["stats"]["errors"])
-    return make_webhook_deliveries(
-        resources.environment.config.webhooks,
-        event_type=JOB_FAILED if failed else JOB_DONE,
-        source=f"/compute/{row.account}",
-        subject=row.job,
-        data={name: status[name] for name in ("id", "name", "cancelled", "stats")} | {"account": row.account},
-        key=row.job,
-        at=ctx.now(),
-    )
+    # The event is in the commit that ends the job. Its row is gone if its user has removed it: then nobody hears.
+    ended = resources.find_job(job.id)
+    return Done(events=(make_job_event(ended),) if ended is not None and ended.archived else ())

@@ -7,7 +7,7 @@ inventory. A receiver that cannot be reached, or answers 5xx, is tried again as 
 and at once if it refuses the call (4xx), the job fails, and resume calls again. There is no call for a failed job: it
 may be repaired, and then there is one call, as completed; until then the report of its batch and the event name it.
 
-Webhooks get an event for every completed job, created in the commit that completes it.
+Whoever subscribes gets an event for every completed job, written in the commit that completes it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 from urllib.parse import quote
 
 from waybill.apps.ingest import events, job_warnings
-from waybill.apps.ingest.batch_report import build_webhook_deliveries
 from waybill.apps.ingest.documents import CallbackAnswer
 from waybill.apps.ingest.machine.job import JOB
 from waybill.apps.ingest.profile import ProfileCallback
 from waybill.apps.ingest.resources import resources_of
 from waybill.apps.ingest.storage import StoredVersion
 from waybill.apps.ingest.submission import Submission
+from waybill.events import Event
 from waybill.masking import mask_foreign_url
 from waybill.record import Record, encode_document
 from waybill.step import Done, Fail, Outcome, StepContext
@@ -48,11 +48,9 @@ def run_step(job: Record, ctx: StepContext) -> Outcome:
         "local_id": list(submission.local_ids),
         "version": _version_of(job),
     }
-    # Safe to repeat: the events are created in this commit alone, and their ids are derived from the job.
-    spawn = build_webhook_deliveries(
-        resources, events.JOB_COMPLETED, submission.job_id, data, f"{job.ref} {submission.job_id}", at
-    )
-    return Done(answers, message=job_warnings.format_message(job), spawn=spawn)
+    # Safe to repeat: the event is created in this commit alone.
+    recorded = Event(events.OBJECT_RECORDED, submission.primary_id or job.id, data)
+    return Done(answers, message=job_warnings.format_message(job), events=(recorded,))
 
 
 def _call_receiver(job: Record, ctx: StepContext, callback: ProfileCallback, at: float) -> CallbackAnswer:

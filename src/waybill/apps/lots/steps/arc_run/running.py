@@ -21,7 +21,7 @@ from waybill.apps.lots.attempt_data import remove_attempt_data
 from waybill.apps.lots.catalogue import LotTables
 from waybill.apps.lots.declaration.documents import ArcDeclaration, DatasetDeclaration, title_of_dataset
 from waybill.apps.lots.gates import decide_completion, decide_start
-from waybill.apps.lots.lot_events import make_lot_events
+from waybill.apps.lots.lot_events import make_lot_event
 from waybill.apps.lots.lot_manifests import ChildManifest, LotManifest, LotManifestWriter, iter_entries
 from waybill.apps.lots.machine import (
     PART,
@@ -46,6 +46,7 @@ from waybill.apps.lots.publishing import (
 from waybill.apps.lots.resources import LotsResources, resources_of
 from waybill.apps.lots.run_parts import PartPlanner, digest_workload
 from waybill.apps.lots.units import Lot, format_instant
+from waybill.events import Event
 from waybill.record import Record, Ref
 from waybill.step import Act, Done, New, Outcome, SpawnedChildren, StepContext, Wait
 
@@ -217,16 +218,17 @@ class _RunningLot:
     def _announce(self, published: list[PublishedLot], message: str) -> Outcome:
         runs: list[New] = []
         wakes: list[Ref] = []
+        events: list[Event] = []
         for each in published:
             starts = find_starts(self._ctx.get, self._tables, each.dataset.id, [each.lot], at=self._at)
             runs += starts.runs
             wakes += starts.wakes
-            runs += make_lot_events(self._resources, each, at=self._ctx.now())
+            events.append(make_lot_event(self._resources, each))
         if self._arc.strict:
             following = self._tables.find_run(self._arc.id, self._lot.next)
             if following is not None and following.state == "waiting":
                 wakes.append(Ref(RUN.name, run_id_of(self._arc.id, self._lot.next, following.generation)))
-        return Done(spawn=tuple(runs), wakes=tuple(wakes), message=message)
+        return Done(spawn=tuple(runs), wakes=tuple(wakes), events=tuple(events), message=message)
 
 
 def _iter_parts(ctx: StepContext, run: Ref) -> list[Record]:

@@ -24,7 +24,7 @@ from waybill.apps.lots.boundary_lots import (
 )
 from waybill.apps.lots.catalogue import LotTables
 from waybill.apps.lots.declaration.documents import BoundaryDeclaration, DatasetDeclaration
-from waybill.apps.lots.lot_events import make_lot_events
+from waybill.apps.lots.lot_events import make_lot_event
 from waybill.apps.lots.machine import BoundaryPosition
 from waybill.apps.lots.publishing import PublishedLot, find_starts, read_dataset
 from waybill.apps.lots.resources import LotsResources, resources_of
@@ -112,9 +112,7 @@ class _BoundaryRound:
                 published.append(found)
         self._position = replace(self._position, closed=max(closed, self._position.closed), late=())
         starts = find_starts(self._ctx.get, self._tables, self._dataset.id, (each.lot for each in published), at=at)
-        events = [event for each in published for event in make_lot_events(self._resources, each, at=self._ctx.now())]
-        # Safe to repeat: a run that exists is the run, and an event has the id of what happened.
-        self._ctx.spawn([*starts.runs, *events], (self._position,))
-        if starts.wakes:
-            self._ctx.save(wakes=starts.wakes)
+        events = [make_lot_event(self._resources, each) for each in published]
+        # Safe to repeat: a run that exists is the run, and the events are in the commit that moves the position.
+        self._ctx.save((self._position,), spawn=starts.runs, wakes=starts.wakes, events=events)
         return len(published)
