@@ -1,5 +1,6 @@
 """The lock of the originals, their owner and mode given back, and the originals removed."""
 
+import fcntl
 import os
 import stat
 import subprocess
@@ -11,13 +12,17 @@ from tests.apps.archive.files.trees import USER, Cycle, compare_trees, make_tree
 from waybill.apps.archive.files import (
     FileAccess,
     FileSetChanged,
+    RestoreOptions,
     SourceTree,
+    TarSource,
     UserIdentity,
     find_changed,
     open_access,
+    plan_archives,
     remove_originals,
     unlock_files,
 )
+from waybill.apps.archive.files.locking import is_open_for_writing
 from waybill.apps.archive.storages import SourceChanged
 
 
@@ -101,6 +106,56 @@ def test_a_file_that_a_program_has_open_for_writing_is_refused(tree: Path, acces
     assert unlock_files(cycle.file_set, cycle.found, cycle.failures.append)
     assert (tree / "large").stat().st_mode & 0o200
     assert before == 0
+
+
+def test_a_program_that_opens_a_file_in_that_moment_does_not_end_the_process(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel sends a signal to whom has the lease; by default one that kills."""
+    (place / "a").touch()
+    calls: list[int] = []
+
+    def open_in_between(file: int, call: int, argument: int) -> int:
+        result = real(file, call, argument)
+        calls.append(call)
+        if (call, argument) == (fcntl.F_SETLEASE, fcntl.F_RDLCK):
+            with pytest.raises(BlockingIOError):
+                os.open(place / "a", os.O_WRONLY | os.O_NONBLOCK)
+        return result
+
+    real = fcntl.fcntl
+    monkeypatch.setattr(fcntl, "fcntl", open_in_between)
+    file = os.open(place / "a", os.O_RDONLY)
+    assert not is_open_for_writing(file)
+    os.close(file)
+    assert calls.count(fcntl.F_SETLEASE) == 2
+
+
+def test_of_a_file_that_took_the_place_of_a_large_one_nothing_is_sent(place: Path) -> None:
+    (place / "large").write_bytes(bytes(5_000_000))
+    cycle = Cycle(open_access(None))
+    cycle.list(place / "large")
+    cycle.planned = list(plan_archives(cycle.found, cycle.limits))
+    (place / "secret").write_bytes(b"secret" * 1_000_000)
+    (place / "secret").rename(place / "large")
+    sent = bytearray()
+    with pytest.raises(SourceChanged, match="large was replaced by another one"):
+        for chunk in TarSource(cycle.file_set, cycle.planned[0].entries).iter_chunks():
+            sent += chunk
+    assert b"secret" not in sent
+
+
+def test_a_set_of_nothing_but_links(home: Path, access: FileAccess) -> None:
+    (home / "a").symlink_to("nowhere")
+    (home / "b").symlink_to("/elsewhere")
+    cycle = Cycle(access)
+    cycle.put(home / "a", home / "b")
+    assert [entry.target for entry in cycle.entries] == ["nowhere", "/elsewhere"]
+    cycle.get(home / "restored", RestoreOptions(foreign_owners="keep"))
+    assert os.readlink(home / "restored/b") == "/elsewhere"
+    counts = remove_originals(cycle.file_set, cycle.in_order, cycle.failures.append)
+    assert (counts.removed, counts.stayed, cycle.failures) == (2, 0, [])
+    assert [path.name for path in home.iterdir()] == ["restored"]
 
 
 def test_a_file_that_was_replaced_after_it_was_listed_is_refused(tree: Path, access: FileAccess) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import signal
 import stat
 from collections.abc import Iterable
 
@@ -89,6 +90,8 @@ def locked_mode_of(kind: str, mode: int) -> int:
 
 def is_open_for_writing(file: int) -> bool:
     """Whether any process has the file open for writing, as far as the kernel and the file system can say."""
+    # who opens it while we have the lease makes the kernel send a signal: one that is ignored, instead of one that kills
+    fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
     try:
         fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except OSError as error:

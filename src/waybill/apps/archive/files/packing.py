@@ -154,6 +154,7 @@ class _ArchiveReader:
                     self._add(data)
                     self._add(padding_of(entry.size))
                     return hashlib.sha256(data).hexdigest()
+            self._check_file(entry, file)  # nothing of another file is sent, not even to be thrown away
             digest = self._read_pieces(entry, file)
             self._check_file(entry, file)
             return digest

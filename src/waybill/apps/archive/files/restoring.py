@@ -259,7 +259,7 @@ def finish_as_root(work: FileForRoot, file: int, user: int) -> str | None:
     found = os.fstat(file)
     if found.st_uid != user:
         return "Its owner is not restored: it is not the user's file any more."
-    if entry.kind == "file" and found.st_nlink > 1 and not stat.S_ISREG(found.st_mode):
+    if entry.kind == "file" and not stat.S_ISREG(found.st_mode):
         return "Its owner is not restored: it is another kind of file now."
     if work.is_owner_kept:
         if stat.S_ISREG(found.st_mode):
