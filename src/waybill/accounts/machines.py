@@ -64,12 +64,23 @@ class KeyDocument(DocumentStruct, frozen=True):
     sha256: str  # SHA256:...
 
 
-Account = UserDocument | GroupDocument
+Account = UserDocument | GroupDocument | KeyDocument
 Edit = Callable[[Any, Mapping[str, Any]], Account]
 
 
 def _writes(type: StructType, edit: Edit) -> Callable[[Record, Mapping[str, Any]], tuple[Account]]:
-    return lambda record, args: (edit(record.document(type), args),)
+    """What an action writes. It may be taken by hand too, with whatever arguments, on a record that somebody made by hand."""
+
+    def write(record: Record, args: Mapping[str, Any]) -> tuple[Account]:
+        account = record.find_document(type)
+        if account is None:
+            raise ActionRefused(f"{record.ref} says nothing about an account: it was not made here.")
+        try:
+            return (edit(account, args),)
+        except (KeyError, TypeError, msgspec.ValidationError) as error:
+            raise ActionRefused(f"The arguments are not those of the action: {error}.") from error
+
+    return write
 
 
 def _set_fields(account: Any, args: Mapping[str, Any]) -> Any:
@@ -120,8 +131,9 @@ def _remove_name(field: str) -> Edit:
     return edit
 
 
-def _erase(account: Any, args: Mapping[str, Any]) -> UserDocument:
-    return UserDocument(notify=(), groups=account.groups)
+def _erase(record: Record, args: Mapping[str, Any]) -> tuple[UserDocument]:
+    user = record.find_document(UserDocument)
+    return (UserDocument(notify=(), groups=user.groups if user is not None else ()),)
 
 
 def _scope_of_user(record: Record) -> str:
@@ -161,7 +173,7 @@ USER = Machine(
         action("disable", "Active", "Disabled", "Refuse it from now on.", role="admin"),
         action("enable", "Disabled", "Active", "Let it in again.", role="admin"),
         action("delete", "Disabled", "Deleted", "Erase who it was.", role="admin",
-               confirm="Its name, mail address, password and roles are erased.", writes=_writes(UserDocument, _erase)),
+               confirm="Its name, mail address, password and roles are erased.", writes=_erase),
     ),
     documents=(
         Document("user", UserDocument, "service", "Who it is, its roles and its groups.", secret=("password",)),
@@ -210,7 +222,7 @@ KEY = Machine(
     actions=(
         action("remove", "Active", "Removed", "Refuse it from now on.", role="admin"),
         action("restore", "Removed", "Active", "Accept it again.", role="admin",
-               writes=lambda record, args: (replace(record.document(KeyDocument), name=args["name"]),)),
+               writes=_writes(KeyDocument, lambda key, args: replace(key, name=args.get("name", key.name)))),
         action("mark-compromised", "Active Removed", "Compromised", "Others have it: never accept it again.", role="admin"),
     ),
     documents=(Document("key", KeyDocument, "service", "The key, and its fingerprints."),),

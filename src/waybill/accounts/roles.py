@@ -125,11 +125,19 @@ class Identity(NamedTuple):
             is_role_sufficient(grant.role, role) and is_scope_within(scope, grant.scope) for grant in self.grants
         )
 
-    def sees(self, owner: str, scope: str, application: str) -> bool:
-        """Whether it may read what is no record, such as a row of a catalogue, but has an owner, or is within a scope."""
-        if self.has_role_in("reader", application) or (scope and self.has_role_in("reader", scope)):
-            return True
-        return bool(owner) and owner in self.owners and self._has_own()
+    def role_of(self, owner: str, scope: str, application: str) -> Role | Literal[""]:
+        """The highest role for what has this owner and is within this scope, be it a record, a row of a catalogue, or a record that
+        is to be made; empty: it may not even be seen.
+        """
+        roles: list[str] = [self.role]
+        for grant in self.grants:
+            if (
+                (application and grant.scope == application)
+                or (scope and grant.scope == scope)
+                or (grant.scope == OWN and owner and owner in self.owners)
+            ):
+                roles.append(grant.role)
+        return _highest(roles)
 
     def visibility_of(self, machine: Machine, application: str) -> Visibility | None:
         """Which records of a machine it sees; None: all. `application`: the one that declares the machine, "": none."""
@@ -142,15 +150,8 @@ class Identity(NamedTuple):
 
     def role_for(self, record: Record, machine: Machine, application: str) -> Role | Literal[""]:
         """The highest role that it has for a record; empty: it may not even see it."""
-        roles: list[str] = [self.role]
-        for grant in self.grants:
-            if (
-                (application and grant.scope == application)
-                or (not machine.is_internal and record.scope and grant.scope == record.scope)
-                or (not machine.is_internal and grant.scope == OWN and record.owner and record.owner in self.owners)
-            ):
-                roles.append(grant.role)
-        return _highest(roles)
+        owner, scope = (record.owner, record.scope) if not machine.is_internal else ("", "")
+        return self.role_of(owner, scope, application)
 
     def _has_own(self) -> bool:
         return any(grant.scope == OWN for grant in self.grants)

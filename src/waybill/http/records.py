@@ -295,8 +295,8 @@ def check_may_submit(access: RecordAccess, created: Change) -> None:
     assert record is not None
     if not access.may(record, "submitter"):
         where = f"within {record.scope}" if record.scope else "outside of all scopes"
-        message = f"You may not submit a {record.kind} for the owner {record.owner!r} {where}."
-        raise make_forbidden_problem(access.identity, message.removesuffix("."), "submitter")
+        message = f"You may not submit a {record.kind} for {record.owner!r} {where}"
+        raise make_forbidden_problem(access.identity, message, "submitter")
 
 
 def check_state(machine: Machine, state: str, store: Store) -> None:

@@ -12,16 +12,16 @@ routes need its resources subclasses `RequestContext`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.concurrency import run_in_threadpool
 
-from waybill.accounts import RecordAccess
+from waybill.accounts import RecordAccess, is_role_sufficient
 from waybill.engine import Engine
-from waybill.http.authentication import check_role
+from waybill.http.authentication import check_role, make_forbidden_problem
 from waybill.http.errors import READ_STATUSES, HttpProblem, describe_responses
 from waybill.http.json_io import check_parameters, make_json_route
 from waybill.record import Page, Store
@@ -66,6 +66,19 @@ class RequestContext:
         """Open a store connection that shows what the caller may see."""
         identity: Identity = self.request.state.identity
         return self._services.open_store(identity)
+
+    @contextmanager
+    def open_reading_engine(self) -> Iterator[Engine]:
+        """An engine on a connection that shows what the caller may see. It only reads."""
+        with self.open_store() as store:
+            yield self.environment.make_engine(store)
+
+    def check_may_submit(self, owner: str, scope: str, application: str) -> None:
+        """Raise unless the caller may submit what would have this owner and scope."""
+        identity = self.access.identity
+        if not is_role_sufficient(identity.role_of(owner, scope, application), "submitter"):
+            where = f"within {scope}" if scope else "outside of all scopes"
+            raise make_forbidden_problem(identity, f"You may not submit for {owner!r} {where}", "submitter")
 
     async def authenticate(self, role: str) -> None:
         """Authenticate the caller of an open route; raise unless it has the role."""

@@ -32,7 +32,7 @@ def make_visibility_check(identity: Identity) -> Callable[[TraceNode], bool]:
     """A node is visible as the record of its application, owner and scope would be."""
 
     def is_visible(node: TraceNode) -> bool:
-        return identity.sees(node.owner, node.scope, node.application)
+        return identity.role_of(node.owner, node.scope, node.application) != ""
 
     return is_visible
 

@@ -124,7 +124,13 @@ def _list_application_machines(context: PageContext) -> Iterable[tuple[Applicati
 
 def list_shortcuts(context: PageContext, application: Application) -> list[NavigationEntry]:
     pages = context.site.pages.get(application.name)
-    return [entry for entry in pages.shortcuts if context.can(entry.role)] if pages is not None else []
+    if pages is None:
+        return []
+    return [
+        entry
+        for entry in pages.shortcuts
+        if context.can(entry.role) or (entry.somewhere and context.can_somewhere(entry.role))
+    ]
 
 
 def _list_built_in(context: PageContext) -> list[Machine]:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from waybill.apps.ingest.documents import BatchFailure, BatchJobs, BatchPlan, BatchReport
-from waybill.apps.ingest.machine.holds import PATIENT_BACKOFF, PAUSE_HOLD, check_collection_is_open, hold_names_of
+from waybill.apps.ingest.machine.holds import (
+    PATIENT_BACKOFF,
+    PAUSE_HOLD,
+    check_collection_is_open,
+    hold_names_of,
+    scope_of,
+)
 from waybill.apps.ingest.machine.state_names import StateNames
 from waybill.apps.ingest.submission import BatchSubmission, DepositCollections, Submission, choose_folder_name
 from waybill.machine import Document, Machine, WorkingFolder, action, end, join, rest, work
@@ -52,6 +58,7 @@ def build_batch_machine(live_job_states: Collection[str]) -> Machine:
         description="One submission: a job for each object, and a report when all jobs have settled.",
         queue=PAUSE_HOLD,
         hold_names=hold_names_of,
+        scope_of=scope_of,
         folder=WorkingFolder("queue", _folder_of_batch),
         initial_states=("Held", "Processing", "Completed"),
         states=_STATES,

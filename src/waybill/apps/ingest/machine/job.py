@@ -24,7 +24,13 @@ from waybill.apps.ingest.documents import (
     StoreRequest,
 )
 from waybill.apps.ingest.machine.batch import BATCH
-from waybill.apps.ingest.machine.holds import PATIENT_BACKOFF, PAUSE_HOLD, check_collection_is_open, hold_names_of
+from waybill.apps.ingest.machine.holds import (
+    PATIENT_BACKOFF,
+    PAUSE_HOLD,
+    check_collection_is_open,
+    hold_names_of,
+    scope_of,
+)
 from waybill.apps.ingest.machine.state_names import StateNames
 from waybill.apps.ingest.storage import StoredVersion
 from waybill.apps.ingest.submission import (
@@ -179,6 +185,7 @@ def build_job_machine(storing_state: bool, external_states: Iterable[str]) -> Ma
         description="One object of a deposit, from queued to stored, recorded and announced.",
         queue=PAUSE_HOLD,
         hold_names=hold_names_of,
+        scope_of=scope_of,
         folder=WorkingFolder("queue", _folder_of_job),
         initial_states=("Held", "Estimating", "Recording", "Failed", "Completed", "Deleted"),
         states=states,

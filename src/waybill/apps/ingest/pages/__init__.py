@@ -24,9 +24,9 @@ def build_pages() -> ApplicationPages:
         part.add_routes(router)
     return ApplicationPages(
         router,
-        navigation=(NavigationEntry("Ingest", "/ingest"),),
+        navigation=(NavigationEntry("Ingest", "/ingest", somewhere=True),),
         shortcuts=(
-            NavigationEntry("Deposit files", "/ingest/deposit", "submitter"),
+            NavigationEntry("Deposit files", "/ingest/deposit", "submitter", somewhere=True),
             NavigationEntry("Inventory", "/ingest/objects"),
         ),
         package="waybill.apps.ingest.pages",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 from urllib.parse import quote
 
 from waybill.apps.ingest.identifiers.noid import is_ark
 from waybill.apps.ingest.inventory import MAX_TERMS, words_of
 from waybill.apps.ingest.resources import IngestResources
+from waybill.apps.ingest.routes.context import check_may_deposit
+from waybill.apps.ingest.submission import Submission
 from waybill.index import Row
 from waybill.pages import FoundLink, PageContext
 
@@ -16,6 +19,11 @@ MAX_FOUND = 20  # objects that a search shows
 
 def resources_of(context: PageContext) -> IngestResources:
     return cast(IngestResources, context.environment.resources_of("ingest"))
+
+
+def checker_of(context: PageContext) -> Callable[[Submission], None]:
+    """What refuses a submission that whoever looks may not submit."""
+    return lambda submission: check_may_deposit(context, submission)
 
 
 def deposit_url(batch_id: str) -> str:

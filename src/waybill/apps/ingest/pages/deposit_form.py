@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request, Response
 
 from waybill.apps.ingest import service
-from waybill.apps.ingest.pages.context import deposit_url, resources_of
+from waybill.apps.ingest.pages.context import checker_of, deposit_url, resources_of
 from waybill.apps.ingest.resources import IngestResources
 from waybill.apps.ingest.service import AcceptedDeposit, PayloadCheckReport
 from waybill.apps.ingest.submission import PayloadType, Submission, parse_local_ids
@@ -45,11 +45,11 @@ class FormAnswer(NamedTuple):
 
 
 def add_routes(router: APIRouter, upload_slots: UploadSlots) -> None:
-    @router.get("/deposit", **declare_role("submitter"))
+    @router.get("/deposit", **declare_role("submitter", somewhere=True))
     def show_form(context: PageRequest) -> Response:
         return render_form(context, FormAnswer({"way": "files"}))
 
-    @router.post("/deposit", **declare_role("submitter", **{"x-body": "multipart/form-data"}))
+    @router.post("/deposit", **declare_role("submitter", somewhere=True, **{"x-body": "multipart/form-data"}))
     async def send_form(context: PageRequest, request: Request) -> Response:
         answer = await upload_slots.take(request, lambda chunks: receive_form(context, chunks))
         if answer.report is not None:
@@ -101,7 +101,9 @@ def receive_form(context: PageContext, chunks: Iterator[bytes]) -> FormAnswer:
     if fields.get("way") == "url":
         submission = make_submission(fields, url=fields.get("url", ""))
         with context.open_engine() as engine:
-            accepted.append(service.submit_deposit(engine, resources, submission, who=context.who))
+            accepted.append(
+                service.submit_deposit(engine, resources, submission, who=context.who, check=checker_of(context))
+            )
     if not accepted:
         raise InputError("Nothing was sent: choose a file, give a URL, or paste a manifest.")
     return FormAnswer(fields, tuple(accepted))
@@ -139,7 +141,12 @@ def submit_file(
         raise InputError("A local id, or the ARK of an object, is of one deposit: send one file with it.")
     with context.open_engine() as engine:
         return service.submit_deposit(
-            engine, resources, make_submission(fields, filename=filename), data, who=context.who
+            engine,
+            resources,
+            make_submission(fields, filename=filename),
+            data,
+            who=context.who,
+            check=checker_of(context),
         )
 
 
@@ -166,7 +173,9 @@ def submit_manifest(
     if not report.is_good:
         return FormAnswer(fields, report=report, manifest=text)
     with context.open_engine() as engine:
-        accepted = service.submit_deposit(engine, resources, submission, [body], who=context.who)
+        accepted = service.submit_deposit(
+            engine, resources, submission, [body], who=context.who, check=checker_of(context)
+        )
     return FormAnswer(fields, (accepted,))
 
 

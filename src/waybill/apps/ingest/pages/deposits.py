@@ -64,7 +64,7 @@ class ObjectRow(NamedTuple):
 
 
 def add_routes(router: APIRouter) -> None:
-    @router.get("", **declare_role("reader"))
+    @router.get("", **declare_role("reader", somewhere=True))
     def show_deposits(
         context: PageRequest,
         whose: Literal["mine", "all", ""] = "",
@@ -75,7 +75,7 @@ def add_routes(router: APIRouter) -> None:
         chosen = whose or ("all" if context.can("operator") or not context.can("submitter") else "mine")
         owner = context.who if chosen == "mine" else None
         query = ListQuery("batch", state or None if owner is None else None, None, owner, newest=True)
-        with context.open_engine() as engine:
+        with context.open_reading_engine() as engine:
             page, next_token = context.find_page(
                 engine.store, query, page_token, limit=PAGE_LENGTH, is_order_given=True
             )
@@ -85,9 +85,9 @@ def add_routes(router: APIRouter) -> None:
             "ingest/deposits.html", rows=rows, next=next_token, whose=chosen, state=state, counts=counts, states=BATCH
         )
 
-    @router.get("/deposits/{name}", **declare_role("reader"))
+    @router.get("/deposits/{name}", **declare_role("reader", somewhere=True))
     def show_deposit(context: PageRequest, name: BatchName) -> Response:
-        with context.open_engine() as engine:
+        with context.open_reading_engine() as engine:
             batch = service.find_batch(engine, name)
             row = to_deposit_row(engine, batch)
             progress = views.progress_of(engine.store.list_sessions())
@@ -97,7 +97,7 @@ def add_routes(router: APIRouter) -> None:
             actions = [
                 action
                 for action in views.to_record_view(batch, engine.machines, store=engine.store)["actions"]
-                if context.can(action["role"])
+                if context.access.may(batch, action["role"])
             ]
             view = service.build_batch_view(engine, batch)
         return context.render(

@@ -26,7 +26,7 @@ from pydantic import ValidationError
 from waybill.apps.ingest import service
 from waybill.apps.ingest.batch_report import ReportedJob
 from waybill.apps.ingest.documents import BatchReport
-from waybill.apps.ingest.routes.context import PREFIX, IngestRequest, IngestRequestContext
+from waybill.apps.ingest.routes.context import PREFIX, IngestRequest, IngestRequestContext, check_may_deposit
 from waybill.apps.ingest.routes.schemas import AcceptedView, BatchesView, BatchView, BulkView, NewBatch
 from waybill.apps.ingest.routes.uploads import read_token
 from waybill.apps.ingest.submission import Submission
@@ -74,7 +74,7 @@ def build_batch_router(upload_slots: UploadSlots) -> APIRouter:
                 }
             },
         ),
-        **declare_role("submitter", requestBody={"required": True, "content": content}),
+        **declare_role("submitter", somewhere=True, requestBody={"required": True, "content": content}),
     )
     async def submit(
         context: IngestRequest,
@@ -102,7 +102,7 @@ def build_batch_router(upload_slots: UploadSlots) -> APIRouter:
         "/batches",
         summary="Batches, the newest first, page by page",
         response_model=BatchesView,
-        **declare_role("reader"),
+        **declare_role("reader", somewhere=True),
     )
     def list_batches(
         context: IngestRequest,
@@ -116,16 +116,18 @@ def build_batch_router(upload_slots: UploadSlots) -> APIRouter:
         if state is not None and submitter is not None:
             raise HttpProblem("bad-query", "A list has at most one filter.", "Leave out state or submitter.")
         requested = ListQuery("batch", state, None, submitter, newest=True)
-        with context.open_engine() as engine:
+        with context.open_reading_engine() as engine:
             if state is not None and page_token is None:
                 check_state(engine.machines["batch"], state, engine.store)
             page, next_token = context.find_page(engine.store, requested, page_token, limit=limit, is_order_given=True)
             batches = [service.build_batch_view(engine, record) for record in page.records]
             return to_json_response({"batches": batches, "next": next_token})
 
-    @router.get("/batches/{name}", summary="One batch", response_model=BatchView, **declare_role("reader"))
+    @router.get(
+        "/batches/{name}", summary="One batch", response_model=BatchView, **declare_role("reader", somewhere=True)
+    )
     def get_batch(context: IngestRequest, name: BatchName) -> Response:
-        with context.open_engine() as engine:
+        with context.open_reading_engine() as engine:
             return to_json_response(service.build_batch_view(engine, service.find_batch(engine, name)))
 
     @router.get(
@@ -141,10 +143,10 @@ def build_batch_router(upload_slots: UploadSlots) -> APIRouter:
                 }
             },
         ),
-        **declare_role("reader"),
+        **declare_role("reader", somewhere=True),
     )
     def stream_report(context: IngestRequest, name: BatchName) -> Response:
-        with context.open_engine() as engine:
+        with context.open_reading_engine() as engine:
             batch = service.find_batch(engine, name)
         report = batch.find_document(BatchReport)
         if report is None or report.jobs is None:
@@ -159,14 +161,13 @@ def build_batch_router(upload_slots: UploadSlots) -> APIRouter:
         summary="Release a batch and its jobs, if they are held",
         response_model=BulkView,
         responses=describe_responses(*WRITE_STATUSES),
-        **declare_role("operator"),
+        **declare_role("operator", somewhere=True),
     )
     def release_batch(context: IngestRequest, name: BatchName, body: ReasonBody | None = None) -> Response:
         """Records that a hold of their collection still stops are refused, each with its reason."""
         with context.open_engine() as engine:
-            result = service.release_batch(
-                engine, service.find_batch(engine, name), who=context.who, why=body.why if body is not None else ""
-            )
+            batch = context.access.check(service.find_batch(engine, name), "operator")
+            result = service.release_batch(engine, batch, who=context.who, why=body.why if body is not None else "")
         context.notify_change()
         return to_json_response(msgspec.to_builtins(result))
 
@@ -212,6 +213,7 @@ def _to_submission(body: NewBatch, context: IngestRequestContext, idempotency_ke
 def _submit_url(context: IngestRequestContext, submission: Submission, upload: str = "") -> service.AcceptedDeposit:
     with context.open_engine() as engine:
         completed, profile = service.complete_submission(engine, context.resources, submission, who=context.who)
+    check_may_deposit(context, completed)
     completed = service.add_url_payload(context.resources, completed)
     with context.open_engine() as engine:
         return service.make_batch(engine, completed, profile, who=context.who)
@@ -228,6 +230,7 @@ def _submit_pieces(context: IngestRequestContext, submission: Submission, upload
         completed, profile = service.complete_submission(
             engine, context.resources, replace(submission, batch_id=known.key), who=context.who
         )
+        check_may_deposit(context, completed)
         repeated = service.find_submitted(engine, known.key)
     if repeated is not None:
         return repeated  # its batch may have ended, and the upload is gone then
@@ -252,6 +255,7 @@ def _submit_upload(
                     completed, profile = service.complete_submission(
                         engine, context.resources, submission, who=context.who
                     )
+                check_may_deposit(context, completed)
             elif part.name == "file" and submission is not None and received is None:
                 received = service.receive_upload(
                     context.resources,
@@ -281,6 +285,8 @@ def _decode_json(part: FormPart) -> Any:
 
 
 def _respond_accepted(context: IngestRequestContext, accepted: service.AcceptedDeposit) -> Response:
+    if not context.access.may(accepted.batch, "reader"):  # of somebody else, submitted before
+        raise HttpProblem("conflict", f"The batchID {accepted.batch_id} is in use.", "Choose another, or none.")
     context.notify_change()
     with context.open_engine() as engine:
         view = {**service.build_batch_view(engine, accepted.batch), "is_repeated": accepted.is_repeated, "warnings": []}

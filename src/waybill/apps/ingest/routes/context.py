@@ -7,7 +7,9 @@ from urllib.parse import quote
 
 from fastapi import Depends
 
+from waybill.apps.ingest.machine.holds import deposit_scope_of
 from waybill.apps.ingest.resources import IngestResources
+from waybill.apps.ingest.submission import Submission
 from waybill.http.request_context import RequestContext
 
 PREFIX = "/api/v1/ingest"
@@ -20,6 +22,12 @@ class IngestRequestContext(RequestContext):
 
 
 IngestRequest = Annotated[IngestRequestContext, Depends(IngestRequestContext)]
+
+
+def check_may_deposit(context: RequestContext, submission: Submission) -> None:
+    """Raise unless the caller may deposit this: for its submitter, and into its collection."""
+    owner = submission.submitter or submission.owner
+    context.check_may_submit(owner, deposit_scope_of(submission), "ingest")
 
 
 def object_path_of(ark: str) -> str:

@@ -42,7 +42,7 @@ def build_check_router(upload_slots: UploadSlots) -> APIRouter:
         summary="Check a payload before it is submitted",
         response_model=CheckReportView,
         responses=describe_responses(*WRITE_STATUSES, 408),
-        **declare_role("submitter", requestBody=body),
+        **declare_role("submitter", somewhere=True, requestBody=body),
     )
     async def check(
         context: IngestRequest,

@@ -52,7 +52,7 @@ def build_upload_router(upload_slots: UploadSlots) -> APIRouter:
         status_code=201,
         response_model=UploadView,
         responses=describe_responses(*WRITE_STATUSES),
-        **declare_role("submitter"),
+        **declare_role("submitter", somewhere=True),
     )
     def announce(context: IngestRequest, body: NewUpload) -> Response:
         """Nothing is submitted yet; pieces that nobody goes on with for a day are removed."""
@@ -65,7 +65,7 @@ def build_upload_router(upload_slots: UploadSlots) -> APIRouter:
         summary="Upload a piece of a file",
         response_model=UploadView,
         responses=describe_responses(*WRITE_STATUSES, 408, 410),
-        **declare_role("submitter", requestBody=piece),
+        **declare_role("submitter", somewhere=True, requestBody=piece),
     )
     async def put_piece(
         context: IngestRequest,
@@ -92,7 +92,7 @@ def build_upload_router(upload_slots: UploadSlots) -> APIRouter:
         summary="How much of a file has come",
         response_model=UploadView,
         responses=describe_responses(410),
-        **declare_role("submitter"),
+        **declare_role("submitter", somewhere=True),
     )
     def show_upload(context: IngestRequest, upload: UploadToken) -> Response:
         known = read_token(context, upload)
@@ -105,7 +105,7 @@ def build_upload_router(upload_slots: UploadSlots) -> APIRouter:
         status_code=204,
         response_class=Response,
         responses=describe_responses(*WRITE_STATUSES),
-        **declare_role("submitter"),
+        **declare_role("submitter", somewhere=True),
     )
     def give_up(context: IngestRequest, upload: UploadToken) -> Response:
         service.piecewise_uploads_of(context.resources).abandon(read_token(context, upload))

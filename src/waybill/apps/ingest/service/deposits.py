@@ -84,9 +84,13 @@ def submit_deposit(
     *,
     who: str,
     why: str = "",
+    check: Callable[[Submission], None] = lambda submission: None,
 ) -> AcceptedDeposit:
-    """Submit `data`, an upload named `submission.filename`; without `data` the payload is at `submission.url`."""
+    """Submit `data`, an upload named `submission.filename`; without `data` the payload is at `submission.url`. `check` raises
+    for a completed submission that may not be submitted.
+    """
     complete, profile = complete_submission(engine, resources, submission, who=who)
+    check(complete)
     if data is None:
         return make_batch(engine, add_url_payload(resources, complete), profile, who=who, why=why)
     if submission.url:
