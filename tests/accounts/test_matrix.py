@@ -96,6 +96,7 @@ EVERYWHERE: dict[str, tuple[str, Any]] = {
     f"PUT {API}/holds/{{name:path}}": ("operator", {}),
     f"DELETE {API}/holds/{{name:path}}": ("operator", None),
     f"GET {API}/sessions": ("reader", None),
+    f"GET {API}/events": ("reader", None),
     f"GET {API}/tokens": ("admin", None),
     f"POST {API}/tokens": ("admin", {"name": "new", "role": "reader"}),
     f"DELETE {API}/tokens/{{id}}": ("admin", None),
@@ -159,6 +160,7 @@ RECORDS = {
     "GET /records/{kind}/{id}/lists/{document}", "GET /records/{kind}/{id}/lists/{document}/download", f"GET {API}/trace", "GET /trace",
 }  # fmt: skip
 # for whoever the account is: tests/http/test_account_pages.py
+STREAMS = {f"GET {API}/events/stream": "reader"}  # need a role everywhere, and do not end for whoever has it
 OWN_PAGES = {"GET /account", "POST /account", "GET /admin/groups/{name}", "POST /admin/groups/{name}"}
 OPEN = {
     "GET /", "GET /health", "GET /ready", "GET /login", "GET /login/{text}", "POST /login/{text}", "POST /login", "POST /logout",
@@ -278,7 +280,7 @@ def csrf_of(browser: TestClient) -> str:
 
 def test_every_route_says_who_may_use_it(harbour: Harbour) -> None:
     there = {name for name, _ in harbour.routes()}
-    assert there - set(EVERYWHERE) - set(SOMEWHERE) - ACCOUNTS - RECORDS - OWN_PAGES - OPEN == set()
+    assert there - set(EVERYWHERE) - set(SOMEWHERE) - ACCOUNTS - RECORDS - OWN_PAGES - set(STREAMS) - OPEN == set()
     assert (set(EVERYWHERE) | set(SOMEWHERE) | ACCOUNTS | RECORDS) - there == set()
 
 
@@ -299,6 +301,9 @@ def test_what_is_no_record_needs_a_role_that_holds_everywhere(harbour: Harbour) 
         status = request(harbour, person, name, body)
         assert (status != 403) == may, (name, person.role, person.place, status)
         assert status < 500
+    for person, (name, needed) in itertools.product(harbour.people, STREAMS.items()):
+        if person.place != "everywhere" or not is_role_sufficient(person.role, needed):
+            assert request(harbour, person, name) == 403, (name, person.role, person.place)
 
 
 def test_lists_and_pages_are_for_whoever_may_see_something(harbour: Harbour) -> None:
