@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +32,7 @@ from waybill.record import BadStore, Store
 from waybill.rules import Machines, find_id_problem
 
 if TYPE_CHECKING:
+    from waybill.activity import ActivityRecorder
     from waybill.maintenance import MaintenanceRoutine
     from waybill.objects import Objects
     from waybill.subscriptions import Subscriber, SubscriptionScheduler
@@ -47,6 +49,7 @@ class Environment:
     _application_by_kind: Mapping[str, Application] = field(default_factory=dict)
     _resources: dict[str, Any] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _recorders: list[ActivityRecorder] = field(default_factory=list)  # at most one, while a process serves or works
 
     @classmethod
     def from_config(
@@ -128,7 +131,26 @@ class Environment:
                 raise BadStore(
                     f"There is no store at {path}; `waybill up` or `waybill migrate` makes one; --data and --store name others."
                 )
-        return stores.open_store(self.config.store, migrate=migrate)
+        store = stores.open_store(self.config.store, migrate=migrate)
+        return self._recorders[0].watch(store) if self._recorders else store
+
+    @contextmanager
+    def record_activity(self) -> Iterator[None]:
+        """Count what is written through the stores that are opened here, for as long as the block runs."""
+        from waybill.activity import ActivityRecorder
+        from waybill.sign_in import PRIVATE_KINDS
+
+        def open_store() -> Store:
+            return stores.open_store(self.config.store, migrate=False)
+
+        recorder = ActivityRecorder(open_store, self.machines, left_out=PRIVATE_KINDS)
+        self._recorders.append(recorder)
+        recorder.start()
+        try:
+            yield
+        finally:
+            self._recorders.remove(recorder)
+            recorder.close()
 
     def open_index(self) -> Index:
         """Return a new connection to the searchable catalogues, which the caller closes."""
@@ -239,6 +261,7 @@ def _check_retention(name: str, machines: Machines) -> None:
 def make_built_in_machines(config: Config, subscribers: Mapping[str, Subscriber]) -> Iterator[Machine]:
     """Yield the machines that every process has."""
     from waybill.accounts import GROUP, KEY, USER
+    from waybill.activity import ACTIVITY
     from waybill.maintenance import MAINTENANCE
     from waybill.notify import make_mail_machine, make_webhook_machine
     from waybill.sign_in import LOGIN_LINK, SIGN_IN
@@ -246,6 +269,7 @@ def make_built_in_machines(config: Config, subscribers: Mapping[str, Subscriber]
     from waybill.tokens import TOKEN
 
     yield MAINTENANCE
+    yield ACTIVITY
     yield TOKEN
     yield LOGIN_LINK
     yield SIGN_IN

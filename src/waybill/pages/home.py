@@ -10,6 +10,7 @@ from typing import NamedTuple
 from fastapi import APIRouter, Response
 
 from waybill import views
+from waybill.activity import ActivitySeries, read_activity
 from waybill.application import Application
 from waybill.config import Config
 from waybill.http.request_context import declare_role
@@ -47,6 +48,7 @@ class MachineFigure(NamedTuple):
     rows: list[list[StateBoxView]]
     others: list[StateBoxView]
     total: int
+    activity: ActivitySeries | None = None  # of the last day
 
     def count(self, state: str) -> int:
         return sum(box.count for box in (*self.others, *(s for row in self.rows for s in row)) if box.name == state)
@@ -97,8 +99,11 @@ def build_router() -> APIRouter:
             sessions = (
                 [views.to_session_view(session, store.now()) for session in store.list_sessions()] if sees_all else []
             )
+            activity = read_activity(store) if sees_all else {}
             late = list_late_maintenance(store) if sees_all else []
             holds = sorted(store.list_holds().items()) if sees_all else []
+        for each in applications:
+            each.figures[:] = [figure._replace(activity=activity.get(figure.machine.name)) for figure in each.figures]
         return context.render(
             "home.html",
             applications=applications,

@@ -349,7 +349,8 @@ class Runtime:
             if self._is_stop_requested:
                 signals.request_stop()
         try:
-            return run_until_stopped(self.environment, signals, **parts)
+            with self.environment.record_activity():
+                return run_until_stopped(self.environment, signals, **parts)
         finally:
             with self._stop_lock:
                 self._stop_signals, self._is_stop_requested = None, False
