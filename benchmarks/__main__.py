@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 
-from benchmarks import engine, latency, loaded_files, sandbox, scale
+from benchmarks import engine, latency, loaded_files, pages, sandbox, scale
 from benchmarks.effort import Effort
 from benchmarks.figure import Figure
 from waybill.application import Application, load_applications
@@ -31,6 +31,9 @@ ENGINE_PARTS: Mapping[str, Part] = {
     "latency.zookeeper": latency.zookeeper,
     "index.sqlite": loaded_files.sqlite,
     "index.postgres": loaded_files.postgres,
+    "pages.sqlite": pages.sqlite,
+    "pages.postgres": pages.postgres,
+    "pages.zookeeper": pages.zookeeper,
     "sandbox.commands": sandbox.commands,
 }
 

@@ -27,7 +27,7 @@ _VALUES: Mapping[str, Any] = {"string": "text", "integer": 1, "number": 1.5, "bo
 _NAMED_VALUES: Mapping[str, Any] = {
     "id": "pcl0000000001", "kind": "parcel", "state": "Failed", "action": "resume", "owner": "ada", "who": "ada",
     "why": "the disk is repaired", "created": "2026-01-31T12:00:00.000Z", "updated": "2026-01-31T12:00:09.000Z",
-    "at": "2026-01-31T12:00:00.000Z", "batch_id": "bid-7f0c2d66", "profile": "demo_content", "filename": "photo.tif",
+    "at": "2026-01-31T12:00:00.000Z", "batch_id": "bid-7f0c2d66", "filename": "photo.tif",
     "title": "A husky in the snow", "ark": "ark:/99999/fk4x", "object": "ark:/99999/fk4x",
     "url": "https://example.org/photo.tif", "hint": "", "upload": "WyJiaWQ...", "name": "demo", "path": "producer/photo.tif",
 }  # fmt: skip
