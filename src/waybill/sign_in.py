@@ -22,6 +22,7 @@ from typing import NamedTuple
 from typing_extensions import TypedDict
 
 from waybill.accounts import ACCOUNT_KINDS, USER, Grant, check_password, identity_of_user
+from waybill.activity import ACTIVITY
 from waybill.engine import Engine
 from waybill.errors import ActionRefused, InputError
 from waybill.machine import Document, Machine, action, end, rest
@@ -90,7 +91,7 @@ SIGN_IN = Machine(
 )  # fmt: skip
 
 # records that are never shown as records: they have pages and routes of their own
-PRIVATE_KINDS = frozenset((TOKEN.name, LOGIN_LINK.name, SIGN_IN.name)) | ACCOUNT_KINDS
+PRIVATE_KINDS = frozenset((TOKEN.name, LOGIN_LINK.name, SIGN_IN.name, ACTIVITY.name)) | ACCOUNT_KINDS
 
 
 class SignInView(TypedDict):

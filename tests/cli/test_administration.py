@@ -274,6 +274,7 @@ def test_machines_are_listed_with_all_states_and_transitions_and_drawn(bare: Way
         assert action.description in text
     in_json = bare("machines", "--json").json["machines"]
     assert [machine["kind"] for machine in in_json] == [
+        "activity",
         "event",
         "group",
         "key",
@@ -288,8 +289,8 @@ def test_machines_are_listed_with_all_states_and_transitions_and_drawn(bare: Way
         "user",
         "webhook_delivery",
     ]
-    assert bare("machines", "list", "parcel", "--json").json["machines"] == [in_json[6]]
-    assert len(in_json[6]["arrows"]) == len(list(PARCEL.iter_arrows()))
+    assert bare("machines", "list", "parcel", "--json").json["machines"] == [in_json[7]]
+    assert len(in_json[7]["arrows"]) == len(list(PARCEL.iter_arrows()))
     drawn = bare("machines", "draw", "parcel").out
     assert drawn.startswith("stateDiagram-v2\n")
     assert "Packing --> Sending" in drawn

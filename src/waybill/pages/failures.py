@@ -14,7 +14,9 @@ from waybill.pages.figures import tone_of
 from waybill.pages.page_context import PageContext, PageRequest
 from waybill.pages.page_routes import make_page_router
 from waybill.record import Store
-from waybill.views.failures import FailureGroup, iter_group, list_failure_groups
+from waybill.sign_in import PRIVATE_KINDS
+from waybill.views.failures import MAX_LOOKED_AT, FailureGroup, iter_group, list_failure_groups
+from waybill.views.standstill import is_failed_state
 
 
 class FailureRow(NamedTuple):
@@ -26,6 +28,14 @@ class FailureRow(NamedTuple):
     actions: list[Action]
 
 
+class CutState(NamedTuple):
+    """A state of failure of which only the newest records are grouped."""
+
+    machine: Machine
+    state: str
+    records: int  # all that are in it
+
+
 def build_router() -> APIRouter:
     routes = make_page_router()
 
@@ -33,7 +43,9 @@ def build_router() -> APIRouter:
     def show_failures(context: PageRequest) -> Response:
         with context.open_store() as store:
             rows = list_rows(context, store)
-        return context.render("failures.html", rows=rows, total=sum(row.group.count for row in rows))
+            cut = list_cut_states(context, store)
+        total = sum(row.group.count for row in rows)
+        return context.render("failures.html", rows=rows, total=total, cut=cut, looked_at=MAX_LOOKED_AT)
 
     @routes.post("/failures/preview", **declare_role("reader", somewhere=True))
     def preview_group(context: PageRequest) -> Response:
@@ -54,6 +66,17 @@ def build_router() -> APIRouter:
         )
 
     return routes
+
+
+def list_cut_states(context: PageContext, store: Store) -> list[CutState]:
+    """The states of failure with more records than are grouped."""
+    return [
+        CutState(machine, name, count)
+        for machine in context.machines.values()
+        if machine.name not in PRIVATE_KINDS
+        for name, count in store.count_by_state(machine.name).items()
+        if count > MAX_LOOKED_AT and is_failed_state(machine, name)
+    ]
 
 
 def list_rows(context: PageContext, store: Store) -> list[FailureRow]:

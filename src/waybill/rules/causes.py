@@ -8,6 +8,7 @@ Taken out are ids, ARKs, URLs' paths, paths, digests, UUIDs, quoted names and nu
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 MAX_CAUSE = 200  # characters
 NO_MESSAGE = "no message"
@@ -29,6 +30,7 @@ _PARTS = re.compile(
 _GAPS = re.compile(rf"{GAP}(?:[\s,]*{GAP})+")
 
 
+@lru_cache(4096)  # pages compute it for the same messages again and again
 def compute_cause(message: str) -> str:
     """Return the cause of a failure; the same for messages that differ only in ids, paths and numbers."""
 
