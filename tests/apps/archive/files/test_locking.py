@@ -269,6 +269,16 @@ def test_originals_are_removed(tree: Path, access: FileAccess) -> None:
     assert cycle.failures == []
 
 
+def test_the_links_that_a_killed_removal_left_are_removed_by_the_next(tree: Path, access: FileAccess) -> None:
+    cycle = Cycle(access)
+    cycle.put(tree)
+    (tree / "deep/text").unlink()
+    (tree / "links/first").unlink()  # the ctime of the second one is another now
+    counts = remove_originals(cycle.file_set, cycle.locked, cycle.failures.append)
+    assert (counts.stayed, cycle.failures) == (0, [])
+    assert not tree.exists()
+
+
 def test_what_changed_is_new_or_is_not_ours_stays(tree: Path, access: FileAccess) -> None:
     before = owners_and_modes(tree)
     cycle = Cycle(access)

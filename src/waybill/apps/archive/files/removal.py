@@ -21,8 +21,14 @@ import msgspec
 
 from waybill.apps.archive.files.entries import FileEntry, FileFailure, FileSet, ReportFailure, to_printable
 from waybill.apps.archive.files.errors import FileSetChanged
-from waybill.apps.archive.files.locking import lies_below
-from waybill.apps.archive.files.source_tree import PATH_FLAGS, SourceTree, describe_change, open_absolute_folder
+from waybill.apps.archive.files.locking import lies_below, locked_mode_of
+from waybill.apps.archive.files.source_tree import (
+    CTIME_DIFFERS,
+    PATH_FLAGS,
+    SourceTree,
+    describe_change,
+    open_absolute_folder,
+)
 from waybill.apps.archive.files.system_calls import rename_without_replacing
 
 
@@ -109,7 +115,10 @@ class _Removal:
             entry = msgspec.structs.replace(entry, ctime_ns=self._links[identity])
         folder, name = self._tree.folders.locate(entry.path)
         if _is_locked(folder):
-            if reason := self._tree.find_change(entry):
+            reason = self._tree.find_change(entry)
+            if reason == CTIME_DIFFERS and entry.kind == "hardlink":
+                reason = _check_link(entry, os.stat(name, dir_fd=folder, follow_symlinks=False))
+            if reason:
                 return _none_if_gone(reason)
             self._unlink(entry, folder, name)
             return None
@@ -169,6 +178,16 @@ def _remove_empty(entry: FileEntry, folder: int, name: str) -> str | None:
             return "has something in it that was not archived"
         raise
     return None
+
+
+def _check_link(entry: FileEntry, found: os.stat_result) -> str | None:
+    """A run that was killed has removed another link, which changed the ctime of this one. As root, while the file is
+    locked: nobody else can have set its mtime, so it would tell of every write.
+    """
+    is_locked = found.st_uid == 0 and stat.S_IMODE(found.st_mode) == locked_mode_of("file", entry.mode)
+    if os.geteuid() == 0 and is_locked and found.st_mtime_ns == entry.mtime_ns:
+        return None
+    return CTIME_DIFFERS
 
 
 def _none_if_gone(reason: str) -> str | None:
