@@ -24,6 +24,12 @@ def build_routes(environment: Environment) -> Any:
     return build_routes(environment)
 
 
+def build_pages(environment: Environment) -> Any:
+    from waybill.apps.archive.pages import build_pages  # imported late: a worker needs no pages
+
+    return build_pages()
+
+
 def build_commands() -> Typer:
     from waybill.apps.archive.commands import build_commands  # imported late: a worker needs no commands
 
@@ -36,6 +42,7 @@ APPLICATION = Application(
     machines=MACHINES,
     resources=ArchiveResources,
     routes=build_routes,
+    pages=build_pages,
     commands=build_commands,
     maintenance=ROUTINES,
     events=EVENTS,
