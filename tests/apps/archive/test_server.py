@@ -26,7 +26,7 @@ def make_files(root: Path, count: int) -> Path:
 
 def test_a_server_that_is_killed_goes_on(tmp_path: Path) -> None:
     """Wherever the kills strike, the originals go only when everything is on storage, and all of it comes back."""
-    source = make_files(tmp_path / "set", 1500)
+    source = make_files(tmp_path / "set", 300)
     before = read_tree(source)
     # small archives, so that there are many stages to strike in
     settings = f'[app.archive.storages.disk]\npath = "{tmp_path}/storage"\nminimum = "20k"\nmaximum = "40k"'

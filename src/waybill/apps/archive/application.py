@@ -15,6 +15,7 @@ from waybill.apps.archive.settings import ArchiveSettings
 if TYPE_CHECKING:
     from typer import Typer
 
+    from waybill.engine import Engine
     from waybill.environment import Environment
 
 
@@ -28,6 +29,12 @@ def build_pages(environment: Environment) -> Any:
     from waybill.apps.archive.pages import build_pages  # imported late: a worker needs no pages
 
     return build_pages()
+
+
+def load_demo(environment: Environment, engine: Engine) -> None:
+    from waybill.apps.archive.demo import load_demo  # imported late: only a demonstration needs it
+
+    load_demo(environment, engine)
 
 
 def build_commands() -> Typer:
@@ -44,6 +51,7 @@ APPLICATION = Application(
     routes=build_routes,
     pages=build_pages,
     commands=build_commands,
+    demo=load_demo,
     maintenance=ROUTINES,
     events=EVENTS,
     has_catalogues=True,

@@ -15,5 +15,5 @@ def run_step(record: Record, ctx: StepContext) -> Outcome:
 def _delete_start(stage: Stage) -> Outcome:
     left = stage.record.document(DeleteRequest).not_before - stage.ctx.now()
     if left > 0:
-        return Wait(min(left, 3600.0), "The grace has not ended; `waybill archive undelete` keeps the migration.")
+        return Wait(left, "The grace has not ended; `waybill archive undelete` keeps the migration.")
     return Done()
