@@ -43,8 +43,7 @@ AccountOption = Annotated[
         "-a",
         metavar="NAME",
         help="Whose jobs and objects.",
-        envvar=ACCOUNT_VARIABLE,
-        show_default="your user name",
+        show_default=f"{ACCOUNT_VARIABLE}, or your user name",
     ),
 ]
 
@@ -83,7 +82,8 @@ def _jobs_of(context: CommandContext) -> Jobs:
 def _account(given: str) -> str:
     if given:
         return given
-    return os.environ.get("USER") or "operator"
+    # Read here: an option that the environment gives would count as written before the name of a command.
+    return os.environ.get(ACCOUNT_VARIABLE) or os.environ.get("USER") or "operator"
 
 
 def _path(text: str, account: str) -> StoragePath:
