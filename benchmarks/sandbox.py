@@ -46,7 +46,7 @@ def commands(effort: Effort) -> Iterator[Figure]:
                 ours: list[float] = []
                 bare: list[float] = []
                 for _ in range(ROUNDS):
-                    bare.append(_rate_of(partial(_run_bare, argv, streams), count))
+                    bare.append(_rate_of(partial(run_bare, argv, streams), count))
                     ours.append(_rate_of(partial(sandbox.run, command), count))
                 note = f"{count * ROUNDS} commands, medians of {ROUNDS} rounds; {' '.join(argv)}"
                 rates = statistics.median(ours), statistics.median(bare)
@@ -66,7 +66,7 @@ def _rate_of(run: Callable[[], object], count: int) -> float:
     return count / (time.perf_counter() - began)
 
 
-def _run_bare(argv: Sequence[str], streams: Sequence[Path]) -> None:
+def run_bare(argv: Sequence[str], streams: Sequence[Path]) -> None:
     source, *outputs = streams
     files = [
         os.open(source, os.O_RDONLY),

@@ -212,3 +212,9 @@ def test_the_command_refuses_a_part_that_is_none() -> None:
 @pytest.mark.parametrize("part", ["small", "large"])
 def test_archive(part: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert names(f"archive.{part}", capsys) == [f"archive.{part}.tar", f"archive.{part}.untar"]
+
+
+def test_compute_map(capsys: pytest.CaptureFixture[str]) -> None:
+    cases = ("shell", "program")
+    expected = [name for case in cases for name in (f"compute.map.{case}", f"compute.map.{case}.parallel")]
+    assert names("compute.map", capsys) == expected

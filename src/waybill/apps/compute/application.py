@@ -45,6 +45,7 @@ APPLICATION = Application(
     maintenance=ROUTINES,
     pages=build_pages,
     events=EVENTS,
+    benchmarks="benchmarks.compute:PARTS",
     runs_commands=True,
     sql_only=True,
     has_catalogues=True,
