@@ -1,4 +1,4 @@
-"""A workspace: a sandbox with its folders, for one slot of a job's phase, reused for its tasks.
+"""A task workspace: a sandbox with its folders, for one slot of a job's phase, reused for its tasks.
 
     folders made -> assets fetched -> sandbox opened -> init run -> tasks, one after the other -> idle -> closed
 
