@@ -117,7 +117,7 @@ class _Removal:
         if _is_locked(folder):
             reason = self._tree.find_change(entry)
             if reason == CTIME_DIFFERS and entry.kind == "hardlink":
-                reason = _check_link(entry, os.stat(name, dir_fd=folder, follow_symlinks=False))
+                reason = _check_ctime(entry, os.stat(name, dir_fd=folder, follow_symlinks=False))
             if reason:
                 return _none_if_gone(reason)
             self._unlink(entry, folder, name)
@@ -137,8 +137,9 @@ class _Removal:
             moved = os.stat(aside, dir_fd=folder, follow_symlinks=False)  # moving it has changed its ctime
             reason = describe_change(msgspec.structs.replace(entry, ctime_ns=moved.st_ctime_ns), moved)
         else:
-            # only the ctime may differ, from being moved; then its digest decides
             reason = self._tree.find_change(msgspec.structs.replace(entry, path=aside_path))
+            if reason == CTIME_DIFFERS:  # from being moved
+                reason = _check_ctime(entry, os.stat(aside, dir_fd=folder, follow_symlinks=False))
         if reason is None:
             self._unlink(entry, folder, aside)
             return None
@@ -180,9 +181,9 @@ def _remove_empty(entry: FileEntry, folder: int, name: str) -> str | None:
     return None
 
 
-def _check_link(entry: FileEntry, found: os.stat_result) -> str | None:
-    """A run that was killed has removed another link, which changed the ctime of this one. As root, while the file is
-    locked: nobody else can have set its mtime, so it would tell of every write.
+def _check_ctime(entry: FileEntry, found: os.stat_result) -> str | None:
+    """A run that was killed has moved the file, or removed another link of it, which changed its ctime. As root, while the
+    file is locked: nobody else can have set its mtime, so that tells of every write.
     """
     is_locked = found.st_uid == 0 and stat.S_IMODE(found.st_mode) == locked_mode_of("file", entry.mode)
     if os.geteuid() == 0 and is_locked and found.st_mtime_ns == entry.mtime_ns:
