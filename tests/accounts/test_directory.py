@@ -7,9 +7,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from waybill import accounts, tokens
-from waybill.accounts import Grant, Identity
+from waybill.accounts import Grant, Identity, directory
 from waybill.engine import Engine
-from waybill.record import RecordExists, RecordNotFound, Ref
+from waybill.record import RecordExists, RecordNotFound, Ref, Store
 from waybill.rules import ActionRefused
 from waybill.sign_in import identify_sign_in, make_login_link, sign_in_with_link, sign_in_with_password
 
@@ -114,6 +114,25 @@ def test_the_last_admin_cannot_be_removed(engine: Engine, leave: str) -> None:
     leaves[leave]()
     with pytest.raises(ActionRefused, match="is the last admin"):
         accounts.disable_user(engine, "eve")
+
+
+def test_two_admins_who_disable_each_other_at_once_cannot_both_succeed(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for user in ("ada", "eve"):
+        accounts.create_user(engine, user, roles=[Grant("admin")])
+    find_other_admin = directory.find_other_admin
+
+    def find_and_be_overtaken(store: Store, but: Ref) -> Ref | None:
+        other = find_other_admin(store, but)
+        monkeypatch.setattr(directory, "find_other_admin", find_other_admin)
+        accounts.disable_user(engine, "eve", who="ada")  # between the look and the commit of the other
+        return other
+
+    monkeypatch.setattr(directory, "find_other_admin", find_and_be_overtaken)
+    with pytest.raises(ActionRefused, match="remain needs it to be Active"):
+        accounts.disable_user(engine, "ada", who="eve")
+    assert [engine.store.get("user", user).state for user in ("ada", "eve")] == ["Active", "Disabled"]
 
 
 def test_a_group_is_not_admin_everywhere(engine: Engine) -> None:
