@@ -15,6 +15,7 @@ from waybill.apps.lots.settings import LotsSettings
 if TYPE_CHECKING:
     from typer import Typer
 
+    from waybill.engine import Engine
     from waybill.environment import Environment
     from waybill.published_objects import ObjectLister
     from waybill.record import Store
@@ -45,6 +46,12 @@ def build_object_lister(environment: Environment) -> ObjectLister:
     return partial(list_lot_objects, environment.resources_of("lots"))
 
 
+def load_demo(environment: Environment, engine: Engine) -> None:
+    from waybill.apps.lots.demo import load_demo  # imported late: few processes need it
+
+    load_demo(environment, engine)
+
+
 def build_commands() -> Typer:
     from waybill.apps.lots.commands import build_commands  # imported late: a worker needs no commands
 
@@ -62,6 +69,7 @@ APPLICATION = Application(
     tracer=build_tracer,
     published_objects=build_object_lister,
     commands=build_commands,
+    demo=load_demo,
     maintenance=ROUTINES,
     events=EVENTS,
     runs_commands=True,

@@ -89,6 +89,11 @@ def _read_applied(context: CommandContext) -> AppliedDeclarations:
         return AppliedDeclarations()
 
 
+def read_known(context: CommandContext) -> dict[str, str]:
+    """Return the units of the datasets that are in force, by id."""
+    return _read_applied(context).units
+
+
 def _print_changes(
     context: CommandContext, project: ProjectDeclaration, changes: list[DeclarationChange], verb: str
 ) -> None:
