@@ -75,4 +75,5 @@ APPLICATION = Application(
     runs_commands=True,
     sql_only=True,
     has_catalogues=True,
+    benchmarks="benchmarks.lots:PARTS",
 )
