@@ -7,8 +7,10 @@ is no lot: it never arrived.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import partial
+from typing import NamedTuple
 
 from waybill.apps.lots.catalogue import Arrival, LotTables
 from waybill.apps.lots.declaration.documents import BoundaryDeclaration, DatasetDeclaration
@@ -21,8 +23,8 @@ from waybill.apps.lots.lot_manifests import (
     read_manifest,
 )
 from waybill.apps.lots.machine import BoundaryPosition
-from waybill.apps.lots.publishing import LotPublication, PublishedLot, publish_lots
-from waybill.apps.lots.units import Lot, format_instant, parse_instant
+from waybill.apps.lots.publishing import LotPublication, PublishedLot, publish_lots, refresh_public_manifest
+from waybill.apps.lots.units import Lot, parse_instant
 from waybill.objects import Objects
 
 
@@ -52,37 +54,55 @@ def is_silence_certain(boundary: BoundaryDeclaration, position: BoundaryPosition
     return parse_instant(position.open_since) <= lot.start
 
 
+class DueLot(NamedTuple):
+    """A lot that a boundary looks at, and whether silence in it is certain."""
+
+    lot: Lot
+    is_certain: bool
+
+
 def publish_arrivals(
-    objects: Objects, tables: LotTables, dataset: DatasetDeclaration, boundary: BoundaryDeclaration, lot: Lot, *, at: str, is_certain: bool
-) -> PublishedLot | None:  # fmt: skip
-    """Publish what has arrived for a lot: all of it, what earlier generations had too. None: nothing came, and that may be
-    wrong. Safe to repeat: the producer is the boundary and the generation that it wants.
+    objects: Objects, tables: LotTables, dataset: DatasetDeclaration, boundary: BoundaryDeclaration, due: Iterable[DueLot], *, at: str
+) -> list[PublishedLot]:  # fmt: skip
+    """Publish what has arrived for some lots, of each all of it, what earlier generations had too; returns those that are
+    there. Left out are those for which nothing came, if that may be wrong.
+
+    Safe to repeat: the producer is the boundary and the generation that it wants.
     """
-    newest = tables.find_lot(dataset.id, lot)
-    has_new = tables.has_new_arrivals(dataset.id, lot.minute, lot.minute + 1)
-    if newest is not None:
-        known = PublishedLot(dataset, lot, newest.generation, newest.state, newest.manifest, newest.count)
-        if has_new:  # they may be in that manifest: a crash came between publishing it and noting what it holds
-            settle(objects, tables, dataset, known)
-            has_new = tables.has_new_arrivals(dataset.id, lot.minute, lot.minute + 1)
-        if not has_new:
-            return known
-    if newest is None and not has_new and not is_certain:
-        return None
-    wanted = newest.generation + 1 if newest is not None else 1
+    known: list[PublishedLot] = []
+    publications: list[LotPublication] = []
+    for lot, is_certain in due:
+        newest = tables.find_lot(dataset.id, lot)
+        has_new = tables.has_new_arrivals(dataset.id, lot.minute, lot.minute + 1)
+        if newest is not None:
+            there = PublishedLot(dataset, lot, newest.generation, newest.state, newest.manifest, newest.count)
+            if has_new:  # they may be in that manifest: a crash came between publishing it and noting what it holds
+                settle(objects, tables, dataset, there)
+                has_new = tables.has_new_arrivals(dataset.id, lot.minute, lot.minute + 1)
+            if not has_new:
+                refresh_public_manifest(objects, tables, dataset, lot)
+                known.append(there)
+                continue
+        elif not has_new and not is_certain:
+            continue
+        wanted = newest.generation + 1 if newest is not None else 1
+        builder = partial(_build_manifest, objects, tables, dataset, lot, at)
+        publications.append(LotPublication(dataset, lot, f"boundary {boundary.id} {wanted}", builder))
+    published = publish_lots(objects, tables, publications, at=at)
+    for each in published:
+        settle(objects, tables, dataset, each)
+    return sorted([*known, *published], key=lambda each: each.lot)
 
-    def build(generation: int, folder: str) -> LotManifest:
-        head = LotManifest("complete", None, str(lot), dataset=dataset.title, generation=generation, created=at)
-        writer = LotManifestWriter(objects, folder, head)
-        for arrival in tables.iter_arrivals(dataset.id, lot):
-            writer.add(LotEntry(arrival.uri, ObjectFacts(arrival.size, arrival.sha256, arrival.modified)))
-        manifest = writer.build()
-        return manifest if manifest.count else _as_empty(manifest)
 
-    publication = LotPublication(dataset, lot, f"boundary {boundary.id} {wanted}", build)
-    (published,) = publish_lots(objects, tables, [publication], at=at)
-    settle(objects, tables, dataset, published)
-    return published
+def _build_manifest(
+    objects: Objects, tables: LotTables, dataset: DatasetDeclaration, lot: Lot, at: str, generation: int, folder: str
+) -> LotManifest:
+    head = LotManifest("complete", None, str(lot), dataset=dataset.title, generation=generation, created=at)
+    writer = LotManifestWriter(objects, folder, head)
+    for arrival in tables.iter_arrivals(dataset.id, lot):
+        writer.add(LotEntry(arrival.uri, ObjectFacts(arrival.size, arrival.sha256, arrival.modified)))
+    manifest = writer.build()
+    return manifest if manifest.count else _as_empty(manifest)
 
 
 def _as_empty(manifest: LotManifest) -> LotManifest:
@@ -121,7 +141,3 @@ def iter_due_lots(
 
 def seconds_to_close(boundary: BoundaryDeclaration, lot: Lot, now: datetime, margin: float) -> float:
     return max(0.0, lot.end.timestamp() + boundary.grace + margin - now.timestamp())
-
-
-def describe_instant(instant: datetime) -> str:
-    return format_instant(instant)

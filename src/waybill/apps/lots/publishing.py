@@ -71,19 +71,19 @@ def publish_lots(
     Safe to repeat: see the head of this module.
     """
     wanted = list(publications)
-    roots: dict[str, tuple[str, LotManifest]] = {}
+    roots: dict[tuple[str, Lot], tuple[str, LotManifest]] = {}
     for each in wanted:
         if tables.find_publication(each.dataset.id, each.lot, each.producer) is None:
             newest = tables.find_lot(each.dataset.id, each.lot)
             generation = newest.generation + 1 if newest is not None else 1
             key = lot_key_of(each.dataset, each.lot)._replace(generation=generation)
-            roots[each.dataset.id] = put_root(objects, key, each.build(generation, f"{key.folder}pages"))
+            roots[each.dataset.id, each.lot] = put_root(objects, key, each.build(generation, f"{key.folder}pages"))
     generations = []
     with tables.tables.transaction():
         for each in wanted:
             known = tables.find_publication(each.dataset.id, each.lot, each.producer)
             if known is None:
-                name, manifest = roots[each.dataset.id]
+                name, manifest = roots[each.dataset.id, each.lot]
                 known = tables.publish_lot(
                     each.dataset.id, each.lot, state=manifest.state, manifest=name, producer=each.producer, at=at,
                     count=manifest.count or 0, size=manifest.bytes,
@@ -180,24 +180,21 @@ def find_starts(get: GetRecord, tables: LotTables, dataset_id: str, lots: Iterab
     Safe to repeat: the catalogue says which generation of a run these sources need, and its record has its name.
     """
     runs: dict[Ref, New] = {}
-    wakes: dict[Ref, None] = {}
     subscribers = read_dataset(get, dataset_id).document(DatasetSubscribers)
+    found = [arc for arc in (find_arc(get, arc_id) for arc_id in subscribers.arcs) if arc is not None]
     published = list(lots)
-    for arc_id in subscribers.arcs:
-        found = find_arc(get, arc_id)
-        if found is None:
-            continue
-        arc, start = found
-        begin = minute_of_begin(start.begin)
-        for lot in dict.fromkeys(lot.coarsen(arc.lot_unit) for lot in published):
-            if lot.minute + lot.unit.minutes <= begin:
-                continue
-            new, generation = prepare_run(tables, arc, lot, at=at)
-            ref = Ref(RUN.name, run_id_of(arc.id, lot, generation))
-            if new is not None:
-                runs[ref] = new
-                wakes[ref] = None
-    return LotStarts(tuple(runs.values()), tuple(wakes))
+    if not found or not published:
+        return LotStarts()
+    with tables.tables.transaction():  # records are read before: whoever has them may wait for this transaction
+        for arc, start in found:
+            begin = minute_of_begin(start.begin)
+            for lot in dict.fromkeys(lot.coarsen(arc.lot_unit) for lot in published):
+                if lot.minute + lot.unit.minutes <= begin:
+                    continue
+                new, generation = prepare_run(tables, arc, lot, at=at)
+                if new is not None:
+                    runs[Ref(RUN.name, run_id_of(arc.id, lot, generation))] = new
+    return LotStarts(tuple(runs.values()), tuple(runs))
 
 
 def prepare_run(

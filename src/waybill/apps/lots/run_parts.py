@@ -4,7 +4,7 @@
     partition   one part for each partition: the folders NAME=VALUE in which an object lies, as in year=2023/month=01
     size        parts of so many bytes, in the order of the entries
 
-Each part has a manifest of its own for each role, written before the parts are made. The entries are read twice at most and
+Each part of several has a manifest of its own for each role, written before the parts are made. The entries are read twice at most and
 never held: the first pass finds the partitions, and the second writes.
 """
 
@@ -19,11 +19,19 @@ import msgspec
 
 from waybill.apps.lots.declaration.documents import ArcDeclaration, DatasetDeclaration
 from waybill.apps.lots.locations import Locations
-from waybill.apps.lots.lot_manifests import LotEntry, LotManifest, LotManifestWriter, encode_manifest, iter_entries
+from waybill.apps.lots.lot_manifests import (
+    LotEntry,
+    LotManifest,
+    LotManifestWriter,
+    encode_manifest,
+    iter_entries,
+    read_manifest,
+)
 from waybill.apps.lots.machine import PartDocument, RunDocument, RunSources
 from waybill.objects import Objects
 
 WORK_PREFIX = "lots/parts"
+MAX_INPUTS = 100  # manifests that one part names
 MAX_PARTS = 100_000  # of one run
 OWN_FOLDERS = ("lot", "attempt")  # of the names that Waybill gives, NAME=VALUE too
 
@@ -90,8 +98,20 @@ class PartPlanner:
             yield from self._iter_partitions()
         elif self._arc.parts == "size":
             yield from self._iter_chunks()
+        elif len(self._sources.read) <= MAX_INPUTS:
+            yield self._take_whole()
         else:
             yield self._write(0, "", self._iter_all())
+
+    def _take_whole(self) -> PartDocument:
+        """All entries are one part: the manifests of the sources are its own, and nothing is written."""
+        count, size = 0, 0
+        for _, _, _, manifest in self._sources.read:
+            root = read_manifest(self._objects, manifest)
+            count, size = count + (root.count or len(root.uris)), size + (root.bytes or 0)
+        inputs = tuple((role, manifest) for role, _, _, manifest in self._sources.read)
+        about = self._about
+        return PartDocument(about.arc, about.lot, about.generation, 0, "", inputs, self._digest, count, size)
 
     def _iter_all(self) -> Iterator[SourceEntry]:
         return iter_source_entries(self._objects, self._locations, self._sources, self._datasets)

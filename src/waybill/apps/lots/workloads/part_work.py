@@ -77,18 +77,15 @@ class PartWork:
 
     def iter_entries(self, role: str = "main") -> Iterator[LotEntry]:
         """Yield the entries of a source, each of one object: prefixes and paths are looked up."""
-        name = self._manifest_of(role)
-        uri_type = read_manifest(self.objects, name).uriType
-        for entry in iter_entries(self.objects, name):
-            yield from self._resolve(entry, uri_type)
+        for name in self._manifests_of(role):
+            root = read_manifest(self.objects, name)
+            for entry in iter_entries(self.objects, name, root):
+                yield from self._resolve(entry, root.uriType)
 
-    def _manifest_of(self, role: str) -> str:
-        try:
-            return dict(self.part.inputs)[role]
-        except KeyError:
-            raise WorkloadFailed(
-                f"The arc has no source {role!r}; it has {', '.join(dict(self.part.inputs))}."
-            ) from None
+    def _manifests_of(self, role: str) -> list[str]:
+        if role not in self.datasets:
+            raise WorkloadFailed(f"The arc has no source {role!r}; it has {', '.join(self.datasets)}.")
+        return [manifest for each, manifest in self.part.inputs if each == role]
 
     def _resolve(self, entry: LotEntry, uri_type: UriType) -> Iterator[LotEntry]:
         if uri_type == "identifier":

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import chain, islice
 
 from msgspec.structs import replace
 
@@ -33,7 +34,7 @@ from waybill.apps.lots.machine import (
     SinkPart,
     run_id_of,
 )
-from waybill.apps.lots.naming import ManifestState
+from waybill.apps.lots.naming import ARC_STATES, ManifestState
 from waybill.apps.lots.publishing import (
     LotPublication,
     PublishedLot,
@@ -51,6 +52,7 @@ from waybill.record import Record, Ref
 from waybill.step import Act, Done, New, Outcome, SpawnedChildren, StepContext, Wait
 
 MAX_READS = 10
+PAGE_SIZE = 100  # parts
 MadeParts = tuple[tuple[PartDocument, tuple[SinkPart, ...]], ...]  # what each part left in the sinks
 INLINE_ENTRIES = 1000  # of one part: a lot of so few has no child manifests
 
@@ -88,8 +90,13 @@ class _RunningLot:
             sources = self._fix_sources()
             if sources is None:
                 return Wait(1.0, "Its sources are published again and again.")
-            self._ctx.save((sources,), acts=self._clean_older())
-        refresh_arc_state(self._objects, self._tables, self._arc, self._lot)
+            older = self._clean_older()
+            if older:
+                self._ctx.save((sources,), acts=older)
+        # before a lot runs for the first time it has no name; later any may be there
+        is_first = newest is not None and (newest.generation, newest.state) == (1, "waiting")
+        previous = () if is_first else ARC_STATES
+        refresh_arc_state(self._objects, self._tables, self._arc, self._lot, previous=previous)
         states = self._read_states(sources)
         state: ManifestState = "complete" if "complete" in states or sources.absent else "empty"
         if decide_start(None, state, self._arc.on_empty) == "propagate":
@@ -98,9 +105,13 @@ class _RunningLot:
         planner = PartPlanner(
             self._objects, self._resources.locations, self._arc, self._run.id, self._about, sources, datasets
         )
-        self._ctx.spawn_each(
-            New(PART.name, (part,), id=f"{self._run.id}:p{part.number}") for part in planner.iter_parts()
-        )
+        parts = (New(PART.name, (part,), id=f"{self._run.id}:p{part.number}") for part in planner.iter_parts())
+        first = list(islice(parts, PAGE_SIZE + 1))
+        if len(first) <= PAGE_SIZE:  # few parts: what it reads and all of them are one commit
+            self._ctx.spawn(first, (sources, SpawnedChildren(len(first), True)))
+        else:
+            self._ctx.save((sources,))
+            self._ctx.spawn_each(chain(first, parts))
         return Wait(0)
 
     def _fix_sources(self) -> RunSources | None:
@@ -187,7 +198,7 @@ class _RunningLot:
                 shown=None if made else "empty",
             ),
         )  # fmt: skip
-        refresh_arc_state(self._objects, self._tables, self._arc, self._lot)
+        refresh_arc_state(self._objects, self._tables, self._arc, self._lot, previous=("running",))
         return self._announce(published, message)
 
     def _make_builder(

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from waybill.apps.lots.arrivals import list_arrivals
 from waybill.apps.lots.boundary_lots import (
+    DueLot,
     find_first_lot,
     is_silence_certain,
     iter_due_lots,
@@ -26,7 +27,7 @@ from waybill.apps.lots.catalogue import LotTables
 from waybill.apps.lots.declaration.documents import BoundaryDeclaration, DatasetDeclaration
 from waybill.apps.lots.lot_events import make_lot_event
 from waybill.apps.lots.machine import BoundaryPosition
-from waybill.apps.lots.publishing import PublishedLot, find_starts, read_dataset
+from waybill.apps.lots.publishing import find_starts, read_dataset
 from waybill.apps.lots.resources import LotsResources, resources_of
 from waybill.apps.lots.units import Lot, format_instant
 from waybill.record import Record
@@ -102,14 +103,8 @@ class _BoundaryRound:
         """Publish some lots; one commit has where the boundary has come to, and all that starts."""
         self._ctx.check()
         at = format_instant(self._now())
-        published: list[PublishedLot] = []
-        for lot in lots:
-            is_certain = is_silence_certain(self._boundary, self._position, lot)
-            found = publish_arrivals(
-                self._resources.objects, self._tables, self._dataset, self._boundary, lot, at=at, is_certain=is_certain
-            )
-            if found is not None:
-                published.append(found)
+        due = [DueLot(lot, is_silence_certain(self._boundary, self._position, lot)) for lot in lots]
+        published = publish_arrivals(self._resources.objects, self._tables, self._dataset, self._boundary, due, at=at)
         self._position = replace(self._position, closed=max(closed, self._position.closed), late=())
         starts = find_starts(self._ctx.get, self._tables, self._dataset.id, (each.lot for each in published), at=at)
         events = [make_lot_event(self._resources, each) for each in published]
