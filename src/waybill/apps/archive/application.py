@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from waybill.application import Application
 from waybill.apps.archive.errors import ERROR_CODES
 from waybill.apps.archive.events import EVENTS
+from waybill.apps.archive.intakes import SUBSCRIBES
 from waybill.apps.archive.machine import MACHINES
 from waybill.apps.archive.maintenance import ROUTINES
 from waybill.apps.archive.resources import ArchiveResources
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from waybill.engine import Engine
     from waybill.environment import Environment
+    from waybill.record import Store
+    from waybill.tracing import Tracer
 
 
 def build_routes(environment: Environment) -> Any:
@@ -37,6 +40,12 @@ def load_demo(environment: Environment, engine: Engine) -> None:
     load_demo(environment, engine)
 
 
+def build_tracer(environment: Environment, store: Store) -> Tracer:
+    from waybill.apps.archive.tracing import ArchiveTracer
+
+    return ArchiveTracer(environment, store)
+
+
 def build_commands() -> Typer:
     from waybill.apps.archive.commands import build_commands  # imported late: a worker needs no commands
 
@@ -50,10 +59,12 @@ APPLICATION = Application(
     resources=ArchiveResources,
     routes=build_routes,
     pages=build_pages,
+    tracer=build_tracer,
     commands=build_commands,
     demo=load_demo,
     maintenance=ROUTINES,
     events=EVENTS,
+    subscribes=SUBSCRIBES,
     has_catalogues=True,
     settings=ArchiveSettings,
     benchmarks="benchmarks.archive:PARTS",

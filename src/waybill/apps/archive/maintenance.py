@@ -20,6 +20,7 @@ from waybill.apps.archive.catalogue import MigrationRow
 from waybill.apps.archive.checking import check_archive
 from waybill.apps.archive.events import make_rotten_event
 from waybill.apps.archive.machine import (
+    INTAKE,
     MIGRATION,
     QUOTA,
     REQUEST,
@@ -207,9 +208,20 @@ class StagingSweep:
                 yield Finding(
                     "staged archives are needed", str(folder), "no request works on its migration", "remove it", ref=ref
                 )
+        intakes = _resources_of(context).intake_folder
+        for folder in sorted(intakes.iterdir()) if intakes.is_dir() else ():
+            ref = Ref(INTAKE.name, folder.name)
+            if ref not in context.store.get_many([ref]):
+                yield Finding("copies are taken in", str(folder), "its intake is gone", "remove it", ref=ref)
 
     def repair(self, context: MaintenanceContext, finding: Finding) -> bool:
         assert finding.ref is not None
+        if finding.ref.kind == INTAKE.name:
+            # the objects that it was copied from are where they were
+            if finding.ref in context.store.get_many([finding.ref]):
+                return False
+            shutil.rmtree(_resources_of(context).intake_folder / finding.ref.id)
+            return True
         folder = _resources_of(context).staging / f"migration_{finding.ref.id.removeprefix('mig')}"
         found = context.store.find(REQUEST.name, parent=finding.ref, newest=True, limit=1000).records
         if any(record.open for record in found) or not folder.exists():

@@ -74,6 +74,11 @@ class ArchiveResources:
 
     # --- storages
 
+    @property
+    def intake_folder(self) -> Path:
+        """Where intakes gather copies, each in a folder of its own."""
+        return self.staging.parent / f"{self.staging.name}-intake"
+
     def get_storage_settings(self, name: str) -> StorageSettings:
         try:
             return self.settings.storages[name]

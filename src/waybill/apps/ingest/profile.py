@@ -96,6 +96,8 @@ class Profile(msgspec.Struct, frozen=True, omit_defaults=True):
     mail: ProfileMail = ProfileMail()
     callback: ProfileCallback = ProfileCallback()
     priority: Priority | None = None
+    dataset: Text = ""  # of lots: recorded objects arrive in it, NAME or NAME/VERSION
+    archive: Text = ""  # recorded objects are archived in this workspace, WORKSPACE or WORKSPACE@STORAGE
     storage_service: Text = ""
     storage_node: int | None = None
     local_id_in_dublin_core: bool = True

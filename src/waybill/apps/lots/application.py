@@ -9,6 +9,7 @@ from waybill.application import Application
 from waybill.apps.lots.lot_events import EVENTS
 from waybill.apps.lots.machine import MACHINES
 from waybill.apps.lots.maintenance import ROUTINES
+from waybill.apps.lots.object_intake import OBJECT_INTAKE, SUBSCRIBES
 from waybill.apps.lots.resources import LotsResources
 from waybill.apps.lots.settings import LotsSettings
 
@@ -61,7 +62,8 @@ def build_commands() -> Typer:
 APPLICATION = Application(
     name="lots",
     description="Datasets that grow lot by lot, and the arcs that process each lot once.",
-    machines=MACHINES,
+    machines=(*MACHINES, OBJECT_INTAKE),
+    subscribes=SUBSCRIBES,
     resources=LotsResources,
     settings=LotsSettings,
     routes=build_routes,

@@ -56,6 +56,11 @@ class Locations:
         """Return the URI of a name in Waybill's own store."""
         return f"{self.base}/{quote(name) if self.base.startswith('file:') else name}"
 
+    @staticmethod
+    def quote_below(root: str, name: str) -> str:
+        """Return a name as it stands in a URI below this one."""
+        return quote(name) if root.startswith("file:") else name
+
     def absolute(self, path: str) -> str:
         """Return the URI of a dataset's path."""
         return path if "://" in path else self.uri_of(path)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from waybill.apps.lots.publishing import PublishedLot
 from waybill.events import Event, EventType
+from waybill.tracing import key_of
 
 if TYPE_CHECKING:
     from waybill.apps.lots.resources import LotsResources
@@ -31,6 +32,11 @@ def make_lot_event(resources: LotsResources, published: PublishedLot) -> Event:
         "datasetId": dataset.title,
         "state": published.state,
         "generation": published.generation,
+        # others ask for its objects by these two
+        "key": key_of("lots", "lot", f"{dataset.title}/{published.lot}"),
+        "version": published.generation,
         "count": published.object_count,
     }
+    if dataset.archive and published.state == "complete":
+        data |= {"archive": dataset.archive, "label": f"{dataset.title} {published.lot}"}
     return Event(LOT_AVAILABLE, f"{dataset.title}/{published.lot}", data)

@@ -3,8 +3,7 @@
     object -> lot -> run -> lot
 
 A lot is found as NAME/VERSION/LOT, or by LOT alone in every dataset; a run by the id of its record, PROJECT:ARC:LOT:gN. All
-is read from the catalogue, which keeps it for ever. An arrival whose URI is an ARK, or `waybill:APPLICATION/TYPE/NAME`, is a
-thing of another application.
+is read from the catalogue, which keeps it for ever, with the things of other applications whose objects arrived.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 APPLICATION = "lots"
 MAX_FOUND = 50  # lots of one name, things of one lot
 _RUN = re.compile(r"(?P<arc>.+):(?P<lot>\d+P[^:]+):g(?P<generation>\d{1,9})")
-_THING = re.compile(r"ark:/|waybill:")
 
 
 class LotsTracer:
@@ -69,9 +67,7 @@ class LotsTracer:
                 return list(self._iter_edges_of_lot(tables, key, *found))
             if (run := _parse_run(name_in(key, APPLICATION, "run") or "")) is not None:
                 return list(self._iter_edges_of_run(tables, key, *run))
-            if _THING.match(key):
-                return list(self._iter_lots_of_thing(tables, key))
-        return ()
+            return list(self._iter_lots_of_thing(tables, key))
 
     def _describe_lot(self, tables: LotTables, key: str, dataset: DatasetDeclaration, lot: Lot) -> TraceNode | None:
         row = tables.find_lot(dataset.id, lot)
@@ -92,11 +88,8 @@ class LotsTracer:
     def _iter_edges_of_lot(
         self, tables: LotTables, key: str, dataset: DatasetDeclaration, lot: Lot
     ) -> Iterator[TraceEdge]:
-        for count, arrival in enumerate(tables.iter_arrivals(dataset.id, lot)):
-            if count > 10 * MAX_FOUND:
-                break
-            if _THING.match(arrival.uri):
-                yield TraceEdge(arrival.uri, key, "in")
+        for origin in tables.list_origins(dataset.id, lot, MAX_FOUND):
+            yield TraceEdge(origin, key, "in")
         kind, _, owner = dataset.owner.partition(" ")
         if kind == "arc":
             arc = owner.partition(" ")[0]
@@ -135,9 +128,8 @@ class LotsTracer:
 
     def _iter_lots_of_thing(self, tables: LotTables, key: str) -> Iterator[TraceEdge]:
         for dataset in self._applied.datasets.values():
-            rows = tables.tables.query("minutes_of_uri", dataset=dataset.id, uri=key, row_limit=MAX_FOUND)
-            for row in rows:
-                yield TraceEdge(key, _key_of_lot(dataset, Lot(dataset.lot_unit, row["minute"])), "in")
+            for lot in tables.list_lots_of_origin(dataset.id, dataset.lot_unit, key, MAX_FOUND):
+                yield TraceEdge(key, _key_of_lot(dataset, lot), "in")
 
     def _parse_lot_key(self, key: str) -> tuple[DatasetDeclaration, Lot] | None:
         title, _, name = (name_in(key, APPLICATION, "lot") or "").rpartition("/")

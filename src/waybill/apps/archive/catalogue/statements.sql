@@ -13,6 +13,18 @@ select number from archive_counter where name = :name
 insert into archive_migration (number, id, request, owner, workspace, storage, label, common_path, made)
 values (:number, :id, :request, :owner, :workspace, :storage, :label, :common_path, :made)
 
+-- name: enter_origin
+insert into archive_origin (migration, origin, version) values (:migration, :origin, :version)
+
+-- name: remove_origin
+delete from archive_origin where migration = :migration
+
+-- name: origin
+select origin, version from archive_origin where migration = :migration
+
+-- name: migrations_of_origin
+select migration, version from archive_origin where origin = :origin order by version, migration limit :row_limit
+
 -- name: forget_migration
 delete from archive_migration where number = :number
 

@@ -105,9 +105,23 @@ class ArchiveTables:
         del values["removed"]
         self._tables.execute("enter_migration", **values)
 
+    def enter_origin(self, number: int, origin: str, version: int) -> None:
+        self._tables.execute("enter_origin", migration=number, origin=origin, version=version)
+
+    def find_origin(self, number: int) -> tuple[str, int] | None:
+        """Of which thing of another application a migration is the copy, and of which version; None: of none."""
+        rows = self._tables.query("origin", migration=number)
+        return (rows[0]["origin"], rows[0]["version"]) if rows else None
+
+    def list_migrations_of(self, origin: str, limit: int) -> list[tuple[int, int]]:
+        """The migrations of a thing of another application: (number, version)."""
+        rows = self._tables.query("migrations_of_origin", origin=origin, row_limit=limit)
+        return [(row["migration"], row["version"]) for row in rows]
+
     def forget_migration(self, number: int) -> None:
         """Remove what was entered for a migration that never came to be."""
         with self._tables.transaction():
+            self._tables.execute("remove_origin", migration=number)
             self._tables.execute("remove_livepaths", migration=number)
             self._tables.execute("remove_tags", migration=number)
             self._tables.execute("forget_migration", number=number)

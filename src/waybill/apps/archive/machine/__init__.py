@@ -2,9 +2,10 @@
 
     migration   where the files are: ON_DISK, PUTTING, ON_STORAGE, FAILED, DELETING, DELETED
     request     PUT, MIGRATE, GET, DELETE and MOVE, each through its stages
+    intake      objects of another application on their way into a migration
     quota       how many bytes a workspace may have on a storage, has, and has reserved
 
-Only requests have steps. What a step does to its migration and to a quota are acts in the commit of the request, so all
+Requests and intakes have steps. What a step does to its migration and to a quota are acts in the commit of the request, so all
 three are always of one mind.
 """
 
@@ -30,14 +31,16 @@ from waybill.apps.archive.machine.documents import (
     RequestReport,
     StoppedRequest,
 )
+from waybill.apps.archive.machine.intake import INTAKE, IntakeDocument, IntakeResult
 from waybill.apps.archive.machine.migration import MIGRATION
 from waybill.apps.archive.machine.quota import QUOTA
 from waybill.apps.archive.machine.request import FLOWS, REQUEST, has_passed
 
-MACHINES = (MIGRATION, REQUEST, QUOTA)
+MACHINES = (MIGRATION, REQUEST, QUOTA, INTAKE)
 
 __all__ = [
     "FLOWS",
+    "INTAKE",
     "MACHINES",
     "MIGRATION",
     "QUOTA",
@@ -48,6 +51,8 @@ __all__ = [
     "GetPlan",
     "GetRequest",
     "GetSelection",
+    "IntakeDocument",
+    "IntakeResult",
     "MigrationCharge",
     "MigrationDocument",
     "MigrationFiles",

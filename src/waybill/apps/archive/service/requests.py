@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from waybill.apps.archive.catalogue import MigrationRow, decode_path, encode_path
+from waybill.apps.archive.catalogue import ArchiveTables, MigrationRow, decode_path, encode_path
 from waybill.apps.archive.files import Selection, to_printable
 from waybill.apps.archive.machine import (
     MIGRATION,
@@ -80,9 +80,12 @@ class ArchiveRequests:
         label: str = "",
         exclude: Sequence[str] = (),
         notify: Iterable[str] = (),
+        origin: tuple[str, int] | None = None,
         idempotency_key: str | None = None,
     ) -> Record:
-        """Make a PUT or MIGRATE, with its migration. Raises ActionRefused."""
+        """Make a PUT or MIGRATE, with its migration. Raises ActionRefused. `origin`: of which thing of another application
+        the files are a copy, and of which version.
+        """
         resources = self._resources
         workspace = workspace or only_one(resources.settings.workspaces, "workspace")
         storage = storage or only_one(resources.settings.storages, "storage")
@@ -98,22 +101,29 @@ class ArchiveRequests:
             quota = ensure_quota(engine, resources, workspace, storage, who=self._who)
             refuse_if_used_up(quota, resources.get_limit(workspace, storage))
             return self._put(
-                engine, caller, absolute, kind, workspace, storage, label, exclude, notify, idempotency_key
+                engine, caller, absolute, kind, workspace, storage, label, exclude, notify, origin, idempotency_key
             )
 
     def _put(
         self, engine: Engine, caller: Caller, paths: Sequence[str], kind: RequestKind, workspace: str, storage: str, label: str,
-        exclude: Sequence[str], notify: Iterable[str], idempotency_key: str | None,
+        exclude: Sequence[str], notify: Iterable[str], origin: tuple[str, int] | None, idempotency_key: str | None,
     ) -> Record:  # fmt: skip
         resources = self._resources
         listed = write_list(resources.objects, f"archive/requests/{uuid.uuid4().hex}/paths", map(encode_path, paths))
         with resources.connections.open() as tables, tables.transaction():
-            number, request_number = tables.take_number("migration"), tables.take_number("request")
-            row = MigrationRow(
-                number, migration_ref(number).id, request_ref(request_number).id, caller.name, workspace, storage, label,
-                encode_path(os.path.commonpath(paths)), engine.store.now(),
-            )  # fmt: skip
-            tables.enter_migration(row)
+            folder = encode_path(os.path.commonpath(paths))
+            row = _find_interrupted(tables, origin, folder)
+            if row is None:
+                number, request_number = tables.take_number("migration"), tables.take_number("request")
+                row = MigrationRow(
+                    number, migration_ref(number).id, request_ref(request_number).id, caller.name, workspace, storage, label, folder,
+                    engine.store.now(),
+                )  # fmt: skip
+                tables.enter_migration(row)
+                if origin is not None:
+                    tables.enter_origin(number, *origin)
+            else:
+                number, request_number = row.number, int(row.request.removeprefix("req"))
             if (taken := tables.claim_paths(number, paths)) is not None:
                 path, other = taken  # nothing of this transaction is kept
                 raise ActionRefused(
@@ -356,6 +366,17 @@ class ArchiveRequests:
             return self._submit(
                 engine, caller, row, migration, "MOVE", "MOVE_START", (asked,), notify, idempotency_key, "use"
             )
+
+
+def _find_interrupted(tables: ArchiveTables, origin: tuple[str, int] | None, folder: str) -> MigrationRow | None:
+    """What an earlier run for the same copies entered before it died: the same numbers make the same records, so of two
+    runs side by side the second finds what the first has written.
+    """
+    for number, _ in tables.list_migrations_of(origin[0], MAX_ATTEMPTS) if origin is not None else ():
+        row = tables.find_migration(number)
+        if row is not None and row.common_path == folder:
+            return row
+    return None
 
 
 def _find_repeated(engine: Engine, key: str) -> Record | None:

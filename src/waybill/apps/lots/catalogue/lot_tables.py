@@ -268,6 +268,20 @@ class LotTables:
             ),
         )
 
+    def enter_origins(self, dataset: str, uris: Iterable[str], origin: str) -> None:
+        """Say that objects are parts of a thing of another application, before they arrive."""
+        self.tables.execute_all("enter_origin", ({"origin": origin, "dataset": dataset, "uri": uri} for uri in uris))
+
+    def list_lots_of_origin(self, dataset: str, unit: LotUnit, origin: str, limit: int) -> list[Lot]:
+        """Return the lots in which objects of a thing arrived."""
+        rows = self.tables.query("lots_of_origin", dataset=dataset, origin=origin, row_limit=limit)
+        return [Lot(unit, row["minute"]) for row in rows]
+
+    def list_origins(self, dataset: str, lot: Lot, limit: int) -> list[str]:
+        """Return the things of other applications whose objects arrived in a lot."""
+        rows = self.tables.query("origins_of_lot", dataset=dataset, minute=lot.minute, row_limit=limit)
+        return [row["origin"] for row in rows]
+
     def iter_arrivals(self, dataset: str, lot: Lot) -> Iterator[Arrival]:
         """Yield everything that arrived for a lot, in the order of the uris."""
         after = ""

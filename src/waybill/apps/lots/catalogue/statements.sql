@@ -107,15 +107,14 @@ insert into lots_overdue (dataset, minute, told) values (:dataset, :minute, :tol
 -- name: remove_overdue
 delete from lots_overdue where dataset = :dataset and minute = :minute
 
--- name: minutes_of_uri
--- The lots of a dataset in which an object arrived.
-select minute from lots_arrival where dataset = :dataset and uri = :uri order by minute limit :row_limit
+-- name: enter_origin
+insert into lots_origin (origin, dataset, uri) values (:origin, :dataset, :uri) on conflict do nothing
 
--- name: superseded
--- Generations that another one has replaced long enough ago, and whose data are there still.
-select l.minute, l.generation, l.state, l.manifest from lots_lot l
-where l.dataset = :dataset and l.state <> 'removed'
-and exists (
-    select 1 from lots_lot n
-    where n.dataset = l.dataset and n.minute = l.minute and n.generation = l.generation + 1 and n.published < :before)
-order by l.minute, l.generation limit :row_limit
+-- name: lots_of_origin
+-- The lots of a dataset in which objects of a thing arrived.
+select distinct a.minute from lots_origin o join lots_arrival a on a.dataset = o.dataset and a.uri = o.uri
+where o.origin = :origin and o.dataset = :dataset order by a.minute limit :row_limit
+
+-- name: origins_of_lot
+select distinct o.origin from lots_arrival a join lots_origin o on o.dataset = a.dataset and o.uri = a.uri
+where a.dataset = :dataset and a.minute = :minute order by o.origin limit :row_limit

@@ -36,6 +36,7 @@ class DatasetDeclaration(DocumentStruct, frozen=True):
     keep: float | None = None  # seconds for which superseded data stay; None: for ever
     due: float = 0.0  # seconds after the end of a lot at which it is overdue; 0: never
     notify: tuple[str, ...] = ()  # mail addresses
+    archive: str = ""  # its complete lots are archived in this workspace, WORKSPACE or WORKSPACE@STORAGE
 
     @property
     def id(self) -> str:

@@ -72,6 +72,7 @@ class DatasetEntry(_Entry, frozen=True):
     version: str = "1"
     begins: str = ""
     keep: Duration | None = None
+    archive: str = ""
     due: Duration = 0.0
     notify: tuple[str, ...] | str = ()
 
@@ -209,7 +210,7 @@ class _ProjectBuilder:
         keep = None if entry.keep is None else self._seconds("datasets", label, "keep", entry.keep)
         return DatasetDeclaration(
             project, name, version, check_path(entry.path, self._error("datasets", label, f"path {entry.path!r} is no folder of objects")),
-            self._units[id], owners[0], entry.begins, keep, self._seconds("datasets", label, "due", entry.due), notify,
+            self._units[id], owners[0], entry.begins, keep, self._seconds("datasets", label, "due", entry.due), notify, entry.archive,
         )  # fmt: skip
 
     def _build_boundary(self, project: str, name: str, entry: BoundaryEntry) -> BoundaryDeclaration:

@@ -35,7 +35,8 @@ NAMESPACE = "http://uc3.cdlib.org/ontology/mrt/ingest/job"
 
 def run_step(job: Record, ctx: StepContext) -> Outcome:
     resources, submission, at = resources_of(ctx), Submission.from_job(job), ctx.now()
-    callback = resources.get_profile(ctx, submission).callback
+    profile = resources.get_profile(ctx, submission)
+    callback = profile.callback
     answers = (_call_receiver(job, ctx, callback, at),) if callback.url and not _was_called(job) else ()
     data = {
         "job": job.id,
@@ -47,6 +48,11 @@ def run_step(job: Record, ctx: StepContext) -> Outcome:
         "primary_id": submission.primary_id,
         "local_id": list(submission.local_ids),
         "version": _version_of(job),
+        # what others do with it: they ask for its files by `key` and `version`
+        "key": submission.primary_id,
+        "label": submission.title or submission.primary_id,
+        "dataset": profile.dataset,
+        "archive": profile.archive,
     }
     # Safe to repeat: the event is created in this commit alone.
     recorded = Event(events.OBJECT_RECORDED, submission.primary_id or job.id, data)

@@ -1,0 +1,1 @@
+"""The step of an object of another application that arrives."""
