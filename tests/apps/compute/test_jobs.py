@@ -2,6 +2,7 @@
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
 
@@ -268,3 +269,14 @@ def test_the_overview_shows_the_jobs_that_run(server: ComputeServer, jobs: JobCl
     jobs.cancel(job)
     jobs.wait(job)
     assert job not in server.waybill("compute", "--account", "alice")
+
+
+def test_25_clients_add_input_at_once_and_no_key_is_lost(server: ComputeServer, jobs: JobClient, home: str) -> None:
+    (key,) = put_words(server, home, 1)
+    job = jobs.create({"exec": "true"})
+    with ThreadPoolExecutor(25) as clients:
+        list(clients.map(lambda number: jobs.add(job, [f"{home}/none{number}-{each}" for each in range(8)]), range(25)))
+    jobs.add(job, [key], end=True)
+    status = jobs.wait(job)
+    assert (status["stats"]["tasks"], status["stats"]["outputs"], status["stats"]["errors"]) == (201, 1, 200)
+    assert len(set(jobs.lines(job, "in"))) == 201
