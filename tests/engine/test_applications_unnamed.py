@@ -16,6 +16,8 @@ EXCEPTIONS = ("stores/zookeeper/",)
 SYSTEMS = ("merritt", "ezid", "ocfl")  # the outside systems that one application works with
 APPLICATIONS = load_applications()
 WORDS = ("archive", "compute", "lots")  # names that are words of English too: looked for as string literals
+# literals that are the names of fields in formats of others: a job of OpenLineage
+FIELDS = {"tracing/exports.py": ("job",)}
 NAMES = {*SYSTEMS, *(application.name for application in APPLICATIONS)} - {*WORDS}
 KINDS = {*WORDS, *(machine.name for application in APPLICATIONS for machine in application.machines)}
 
@@ -41,7 +43,8 @@ def find_names(text: str) -> list[str]:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(SOURCE).as_posix())
 def test_no_module_of_the_engine_names_an_application(path: Path) -> None:
-    assert find_names(path.read_text("utf-8")) == []
+    fields = FIELDS.get(path.relative_to(SOURCE).as_posix(), ())
+    assert [name for name in find_names(path.read_text("utf-8")) if name not in fields] == []
 
 
 def test_names_are_found() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from waybill.apps.archive.storages import ArchiveNotFound, StorageDamaged, read_back
+from waybill.apps.archive.storages import ArchiveNotFound, ExternalStorageDamaged, read_back
 
 if TYPE_CHECKING:
     from waybill.apps.archive.resources import ArchiveResources
@@ -54,7 +54,7 @@ def check_archive(
         problem = "" if (read.size, read.sha256) == (size, sha256) else "It is not what was put there."
     except ArchiveNotFound:
         problem = "The storage has no such archive any more."
-    except StorageDamaged as error:
+    except ExternalStorageDamaged as error:
         problem = str(error)
     storage.end_batch(batch)
     with resources.connections.open() as tables:

@@ -33,7 +33,7 @@ from waybill.apps.archive.machine import (
 )
 from waybill.apps.archive.resources import ArchiveResources
 from waybill.apps.archive.service.requests import migration_ref
-from waybill.apps.archive.storages import StorageError
+from waybill.apps.archive.storages import ExternalStorageError
 from waybill.errors import ActionRefused
 from waybill.maintenance import MaintenanceContext
 from waybill.record import Conflict, Finding, Record, RecordNotFound, Ref
@@ -250,7 +250,7 @@ class Scrub:
         for row in due:
             if time.monotonic() - began > SCRUB_SECONDS:
                 return
-            with suppress(StorageError):  # a storage that is unavailable is read when it is back
+            with suppress(ExternalStorageError):  # a storage that is unavailable is read when it is back
                 if self._read(context, row):
                     yield Finding(
                         "archives are what was put there",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from waybill.apps.archive.catalogue import ArchiveRow
 from waybill.apps.archive.machine import MoveRequest, RequestDocument
 from waybill.apps.archive.packed_archives import staged_path
-from waybill.apps.archive.storages import ArchiveSource, Batch, FileSource, Storage, StorageDamaged
+from waybill.apps.archive.storages import ArchiveSource, Batch, ExternalStorageDamaged, FileSource, Storage
 from waybill.record import Record
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoredSource:
-    """An archive as it is on a storage. Raises StorageDamaged at its end if it is not what was put there."""
+    """An archive as it is on a storage. Raises ExternalStorageDamaged at its end if it is not what was put there."""
 
     storage: Storage
     batch: Batch
@@ -41,7 +41,7 @@ class StoredSource:
                 size += len(chunk)
                 yield chunk
         if (size, digest.hexdigest()) != (self.row.size, self.row.sha256):
-            raise StorageDamaged(
+            raise ExternalStorageDamaged(
                 f"{self.row.name} is damaged on {self.storage.name}: it is not what was put there. It is not moved."
             )
 

@@ -13,7 +13,14 @@ from msgspec.structs import replace
 
 from waybill.apps.archive.catalogue import ArchiveRow
 from waybill.apps.archive.machine import Progress
-from waybill.apps.archive.storages import ArchiveNotFound, Batch, Storage, StorageDamaged, StoredArchive, read_back
+from waybill.apps.archive.storages import (
+    ArchiveNotFound,
+    Batch,
+    ExternalStorageDamaged,
+    Storage,
+    StoredArchive,
+    read_back,
+)
 from waybill.step import Wait
 
 if TYPE_CHECKING:
@@ -71,5 +78,5 @@ def read_archive(stage: Stage, storage: Storage, batch: Batch, name: str, passed
 
     try:
         return read_back(storage, batch, name, watch)
-    except (ArchiveNotFound, StorageDamaged):
+    except (ArchiveNotFound, ExternalStorageDamaged):
         return StoredArchive(name, 0, "")

@@ -25,7 +25,7 @@ from waybill.apps.archive.machine import MIGRATION, MigrationCharge, MigrationDo
 from waybill.apps.archive.packed_archives import CATALOGUE_NAME, list_file_rows
 from waybill.apps.archive.service.quotas import ensure_quota, quota_ref
 from waybill.apps.archive.service.requests import migration_ref
-from waybill.apps.archive.storages import StorageError
+from waybill.apps.archive.storages import ExternalStorageError
 from waybill.engine import Engine
 from waybill.manifests import ManifestError, ManifestReader
 from waybill.manifests.record_lists import RecordList
@@ -70,7 +70,7 @@ class Rebuild:
         for container in self._storage.list_containers():
             try:
                 yield self._rebuild(container)
-            except (StorageError, ManifestError, msgspec.ValidationError) as error:
+            except (ExternalStorageError, ManifestError, msgspec.ValidationError) as error:
                 yield RebuildResult(container, "damaged", str(error))
 
     def _rebuild(self, container: str) -> RebuildResult:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from waybill.apps.archive.catalogue import ArchiveRow, decode_path
 from waybill.apps.archive.files import FileAccess, FileEntry, FileSet, RestoreOptions, Selection, find_link_sources
 from waybill.apps.archive.machine import GetRequest
-from waybill.apps.archive.storages import StorageDamaged
+from waybill.apps.archive.storages import ExternalStorageDamaged
 from waybill.manifests.record_lists import read_list
 from waybill.step import Fail
 
@@ -77,7 +77,7 @@ class Restore:
 def hashed_chunks(
     stage: Stage, chunks: Iterable[bytes | memoryview], row: ArchiveRow, passed: int
 ) -> Iterator[bytes | memoryview]:
-    """The bytes of an archive. Raises StorageDamaged at their end, unless they are those that were put there."""
+    """The bytes of an archive. Raises ExternalStorageDamaged at their end, unless they are those that were put there."""
     digest, size, ctx = hashlib.sha256(), 0, stage.ctx
     total = stage.files.bytes
     for chunk in chunks:
@@ -87,6 +87,6 @@ def hashed_chunks(
         ctx.report_progress(passed + size, total, "bytes")
         yield chunk
     if (size, digest.hexdigest()) != (row.size, row.sha256):
-        raise StorageDamaged(
+        raise ExternalStorageDamaged(
             f"{row.name} of migration {row.migration} is damaged on the storage: it is not what was put there."
         )

@@ -54,9 +54,9 @@ from waybill.apps.archive.storages import (
     ArchiveNotFound,
     ArchiveSource,
     CredentialsRefused,
+    ExternalStorageDamaged,
     SourceChanged,
     Storage,
-    StorageDamaged,
     StorageRefused,
     StorageUnavailable,
 )
@@ -67,9 +67,19 @@ from waybill.record import DocumentError, Record, StoreError
 from waybill.step import Act, Done, Fail, Outcome, StepContext, Wait
 
 PERMANENT = (
-    Fail, StorageRefused, StorageDamaged, ArchiveNotFound, ArchiveInvalid, AccessRefused, FileSetChanged, SourceChanged, ManifestError,
-    DocumentError, InputError, NotFound,
-)  # fmt: skip
+    Fail,
+    StorageRefused,
+    ExternalStorageDamaged,
+    ArchiveNotFound,
+    ArchiveInvalid,
+    AccessRefused,
+    FileSetChanged,
+    SourceChanged,
+    ManifestError,
+    DocumentError,
+    InputError,
+    NotFound,
+)
 MAX_SHOWN_FAILURES = 5
 CREDENTIALS_PAUSE = 300.0  # seconds
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from waybill.application import Application
+from waybill.apps.lots.errors import ERROR_CODES
 from waybill.apps.lots.lot_events import EVENTS
 from waybill.apps.lots.machine import MACHINES
 from waybill.apps.lots.maintenance import ROUTINES
@@ -74,6 +75,7 @@ APPLICATION = Application(
     demo=load_demo,
     maintenance=ROUTINES,
     events=EVENTS,
+    error_codes=ERROR_CODES,
     runs_commands=True,
     sql_only=True,
     has_catalogues=True,

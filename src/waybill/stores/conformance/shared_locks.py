@@ -208,7 +208,7 @@ class SharedLockTests(StoreTestBase):
 
 class CountedLockTests(StoreTestBase):
     def test_at_most_n_records_own_a_counted_lock(self, tester: StoreTester) -> None:
-        lock = tester.lock_name_of("arc")
+        lock = tester.lock_name_of("lane")
         made = tester.make_parcels(6, locks=(counted(3, lock),))
         session = tester.open_session()
         mine = tester.claim_records(tester.store, session, 10)
@@ -225,7 +225,7 @@ class CountedLockTests(StoreTestBase):
     def test_a_changed_limit_holds_for_those_who_wait(
         self, tester: StoreTester, before: int, after: int, running: int
     ) -> None:
-        lock = tester.lock_name_of("arc")
+        lock = tester.lock_name_of("lane")
         tester.make_parcels(6, locks=(counted(before, lock),))
         session = tester.open_session()
         mine = tester.claim_records(tester.store, session, 10)
@@ -244,7 +244,7 @@ class CountedLockTests(StoreTestBase):
         assert tester.store.find(tester.harness.kind).records == []
 
     def test_a_limit_changed_by_an_act_or_a_save_counts_too(self, tester: StoreTester) -> None:
-        lock = tester.lock_name_of("arc")
+        lock = tester.lock_name_of("lane")
         made = tester.make_parcels(3, locks=(counted(1, lock),))
         session = tester.open_session()
         (mine,) = tester.claim_records(tester.store, session, 10)
@@ -315,7 +315,7 @@ class SharedLockRaceTests(StoreTestBase):
         a, b = h.open(), h.open()
         mine, theirs = tester.open_session(a), tester.open_session(b)
         for i in range(h.rounds):
-            lock = tester.lock_name_of(f"arc-{i}")
+            lock = tester.lock_name_of(f"lane-{i}")
             made = tester.make_parcels(6, locks=(counted(2, lock),))
             left = len(made)
             while left:

@@ -11,7 +11,7 @@ from waybill.apps.archive.commands.support import MIGRATION, caller_of, migratio
 from waybill.apps.archive.machine import MigrationDocument
 from waybill.apps.archive.rebuilding import Rebuild
 from waybill.apps.archive.service.requests import migration_ref
-from waybill.apps.archive.storages import StorageError
+from waybill.apps.archive.storages import ExternalStorageError
 from waybill.cli.command_context import CommandContext
 from waybill.cli.terminal import format_size, make_table
 from waybill.errors import FAILED, ActionRefused
@@ -40,7 +40,7 @@ def storages(context: CommandContext) -> None:
         try:
             resources.open_storage(name).check()
             problem = ""
-        except StorageError as error:
+        except ExternalStorageError as error:
             problem = str(error)
         found.append({"storage": name, "type": settings.type, "title": settings.title or name, "problem": problem})
     if context.as_json:

@@ -38,8 +38,7 @@ from waybill.apps.archive.files.entries import (
     encode_entries,
     to_printable,
 )
-from waybill.apps.archive.files.errors import AccessRefused, ArchiveInvalid, FileSetChanged
-from waybill.apps.archive.files.locking import LockRefused
+from waybill.apps.archive.files.errors import AccessRefused, ArchiveInvalid, FileRefused, FileSetChanged
 from waybill.apps.archive.files.restoring import FileForRoot, RestoreOptions, UnpackedCounts
 from waybill.apps.archive.files.source_tree import FolderDescriptors, open_file_set
 from waybill.errors import WaybillError
@@ -198,7 +197,7 @@ def lock_opened_file(file: int, entry: FileEntry, report: ReportFailure) -> File
     """Lock through a descriptor, which is closed."""
     try:
         return locking.lock_file(file, entry)
-    except LockRefused as refused:
+    except FileRefused as refused:
         report(FileFailure(to_printable(entry.path), str(refused)))
     except OSError as error:
         report(FileFailure(to_printable(entry.path), f"It cannot be locked: {error.strerror}."))

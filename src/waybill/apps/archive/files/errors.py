@@ -34,3 +34,9 @@ class ArchiveInvalid(WaybillError):
     """An archive is not what was packed."""
 
     code = "archive-invalid"
+
+
+class FileRefused(WaybillError):
+    """One file cannot be locked or restored; the text is the reason."""
+
+    code = "file-access-refused"

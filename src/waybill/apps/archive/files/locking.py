@@ -23,16 +23,13 @@ from collections.abc import Iterable
 import msgspec
 
 from waybill.apps.archive.files.entries import FileEntry, FileFailure, FileSet, ReportFailure, to_printable
+from waybill.apps.archive.files.errors import FileRefused
 from waybill.apps.archive.files.listing import find_data_pieces
 from waybill.apps.archive.files.source_tree import PATH_FLAGS, READ_FLAGS, FolderDescriptors, SourceTree, kind_of
 
 CAPABILITY_XATTR = "security.capability"  # the kernel removes it with every new owner
 _WRITE_BITS = 0o222
 _SETUID_BITS = stat.S_ISUID | stat.S_ISGID
-
-
-class LockRefused(Exception):
-    """A file that cannot be locked; the text is the reason."""
 
 
 def open_for_lock(folders: FolderDescriptors, entry: FileEntry) -> int:
@@ -44,7 +41,7 @@ def open_for_lock(folders: FolderDescriptors, entry: FileEntry) -> int:
 def lock_file(file: int, entry: FileEntry) -> FileEntry:
     """Lock what a descriptor is open on; return the entry with size, times and holes as they are after that.
 
-    Raises LockRefused; nothing was changed then, except that a file which is open for writing stays locked until
+    Raises FileRefused; nothing was changed then, except that a file which is open for writing stays locked until
     `unlock_files`.
     """
     found = os.fstat(file)
@@ -52,7 +49,7 @@ def lock_file(file: int, entry: FileEntry) -> FileEntry:
         found.st_dev,
         found.st_ino,
     ) != (entry.device, entry.inode):
-        raise LockRefused("It was replaced after it was listed.")
+        raise FileRefused("It was replaced after it was listed.")
     is_root = os.geteuid() == 0
     is_directory = entry.kind == "directory"
     if (found.st_uid, found.st_gid) != (entry.uid, entry.gid) and not (
@@ -61,7 +58,7 @@ def lock_file(file: int, entry: FileEntry) -> FileEntry:
         and (found.st_uid, found.st_gid) == (0, entry.gid)
         and (entry.kind != "file" or (found.st_size, found.st_mtime_ns) == (entry.size, entry.mtime_ns))
     ):
-        raise LockRefused("Its owner changed after it was listed.")
+        raise FileRefused("Its owner changed after it was listed.")
     if is_root or found.st_uid == os.geteuid():
         mode = stat.S_IMODE(found.st_mode)
         locked_mode = locked_mode_of(entry.kind, mode)
@@ -70,7 +67,7 @@ def lock_file(file: int, entry: FileEntry) -> FileEntry:
         if is_root and found.st_uid != 0:
             os.fchown(file, 0, -1)
         if not is_directory and is_open_for_writing(file):
-            raise LockRefused("A program has it open for writing.")
+            raise FileRefused("A program has it open for writing.")
         found = os.fstat(file)
     if is_directory:
         return msgspec.structs.replace(entry, ctime_ns=found.st_ctime_ns, mtime_ns=found.st_mtime_ns)
@@ -115,7 +112,7 @@ def unlock_files(file_set: FileSet, entries: Iterable[FileEntry], report: Report
                 return _give_back(tree, entry)
             except (FileNotFoundError, NotADirectoryError):
                 return 0  # its owner, or MIGRATE, has removed it
-            except LockRefused as refused:
+            except FileRefused as refused:
                 report(FileFailure(to_printable(entry.path), str(refused)))
             except OSError as error:
                 report(
@@ -150,13 +147,13 @@ def _give_back(tree: SourceTree, entry: FileEntry) -> int:
     try:
         found = os.fstat(file)
         if (found.st_dev, found.st_ino) != (entry.device, entry.inode):
-            raise LockRefused("It is not the one that was locked: its owner and mode stay as they are.")
+            raise FileRefused("It is not the one that was locked: its owner and mode stay as they are.")
         mode = stat.S_IMODE(found.st_mode)
         if (found.st_uid, found.st_gid, mode) == (entry.uid, entry.gid, entry.mode):
             return 0
         if os.geteuid() == 0:
             if found.st_uid not in (0, entry.uid):
-                raise LockRefused("It was given to somebody else since: its owner and mode stay as they are.")
+                raise FileRefused("It was given to somebody else since: its owner and mode stay as they are.")
             if (found.st_uid, found.st_gid) != (entry.uid, entry.gid):
                 os.chown(by_descriptor, entry.uid, entry.gid)
         elif found.st_uid != os.geteuid():

@@ -99,7 +99,7 @@ class TarSource:
                 hand_over(error)
 
 
-class _AbandonedError(Exception):
+class _AbandonedError(BaseException):  # not an error: control flow
     """Nobody reads the archive any more."""
 
 

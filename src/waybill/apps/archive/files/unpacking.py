@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from waybill.apps.archive.files.entries import FileEntry, FileFailure, FileSet, ReportFailure, to_printable
-from waybill.apps.archive.files.errors import AccessRefused, ArchiveInvalid
+from waybill.apps.archive.files.errors import AccessRefused, ArchiveInvalid, FileRefused
 from waybill.apps.archive.files.packing import digest_zeros
 from waybill.apps.archive.files.restoring import UNFINISHED_MODE, RestoreOptions, UnpackedCounts, set_acls
 from waybill.apps.archive.files.source_tree import MAX_DEPTH, READ_FLAGS, FolderDescriptors, check_name, open_file_set
@@ -45,10 +45,6 @@ _NOT_ITS_FAULT = {
     errno.ESTALE,
 }  # tried again
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-class RestoreFailed(Exception):
-    """One member cannot be restored; the text is the reason."""
 
 
 class ChunkReader:
@@ -152,7 +148,7 @@ class _Unpacking:
             return
         try:
             self._restore(entry, path, reader)
-        except RestoreFailed as failed:
+        except FileRefused as failed:
             self._fail(entry, str(failed))
         except (AccessRefused, ValueError) as error:
             self._fail(entry, str(error))
@@ -191,7 +187,7 @@ class _Unpacking:
             self._make_directory(path.rpartition("/")[0])
             return self._folders.locate(path)
         except NotADirectoryError:
-            raise RestoreFailed("On the way to its place lies something that is no directory.") from None
+            raise FileRefused("On the way to its place lies something that is no directory.") from None
 
     def _make_directory(self, path: str) -> None:
         if path in ("", "."):
@@ -202,7 +198,7 @@ class _Unpacking:
             self._made_directories.add(path)
         except FileExistsError:
             if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-                raise RestoreFailed("Where it belongs lies something that is no directory.") from None
+                raise FileRefused("Where it belongs lies something that is no directory.") from None
 
     def _restore_file(self, entry: FileEntry, path: str, folder: int, name: str, reader: ChunkReader) -> None:
         is_new = path.rpartition("/")[0] in self._made_directories  # then nothing can be there
@@ -216,7 +212,7 @@ class _Unpacking:
         try:
             digest = self._write_content(entry, file, reader)
             if digest != entry.sha256:
-                raise RestoreFailed("It is damaged in the archive: its content is not what was packed.")
+                raise FileRefused("It is damaged in the archive: its content is not what was packed.")
             if entry.xattrs:
                 set_acls(file, entry)
             os.fchmod(file, entry.mode & 0o1777)  # also sets what the mode says of an ACL
@@ -253,7 +249,7 @@ class _Unpacking:
             os.truncate(file, entry.size)
         for start, length in entry.data if entry.data is not None else ((0, entry.size),):
             if start < at or length < 0 or start + length > entry.size:
-                raise RestoreFailed("The catalogue describes its holes wrongly.")
+                raise FileRefused("The catalogue describes its holes wrongly.")
             digest_zeros(digest, start - at)
             at = start
             for piece in reader.iter_pieces(length):
@@ -269,9 +265,9 @@ class _Unpacking:
         return digest.hexdigest()
 
     def _may_replace(self, entry: FileEntry, folder: int, name: str, found: os.stat_result) -> bool:
-        """Whether a file that exists is replaced: not if it is what would be restored. Raises RestoreFailed."""
+        """Whether a file that exists is replaced: not if it is what would be restored. Raises FileRefused."""
         if stat.S_ISDIR(found.st_mode):
-            raise RestoreFailed("Where it belongs lies a directory.")
+            raise FileRefused("Where it belongs lies a directory.")
         if (
             stat.S_ISREG(found.st_mode)
             and (found.st_size, found.st_mtime_ns) == (entry.size, entry.mtime_ns)
@@ -279,7 +275,7 @@ class _Unpacking:
         ):
             return False
         if not self._options.overwrite:
-            raise RestoreFailed(
+            raise FileRefused(
                 "It exists already, with another content, and is not overwritten unless that is asked for."
             )
         return True
@@ -291,7 +287,7 @@ class _Unpacking:
                 self.files += 1
                 return
             if stat.S_ISDIR(found.st_mode) or not self._options.overwrite:
-                raise RestoreFailed("It exists already, and is not overwritten unless that is asked for.")
+                raise FileRefused("It exists already, and is not overwritten unless that is asked for.")
         temporary = self._clear_temporary(entry, folder)
         os.symlink(entry.target, temporary, dir_fd=folder)
         os.utime(temporary, ns=(entry.mtime_ns, entry.mtime_ns), dir_fd=folder, follow_symlinks=False)
@@ -317,9 +313,9 @@ class _Unpacking:
                 self.files += 1
                 return
             if stat.S_ISDIR(found.st_mode) or not self._options.overwrite:
-                raise RestoreFailed("It exists already, and is not overwritten unless that is asked for.")
+                raise FileRefused("It exists already, and is not overwritten unless that is asked for.")
         if not stat.S_ISREG(content.st_mode):
-            raise RestoreFailed("What it is a further link of is another kind of file now.")
+            raise FileRefused("What it is a further link of is another kind of file now.")
         temporary = self._clear_temporary(entry, folder)
         os.link(source_name, temporary, src_dir_fd=source_folder, dst_dir_fd=folder, follow_symlinks=False)
         self._give_name(folder, temporary, name)
@@ -334,7 +330,7 @@ class _Unpacking:
             try:
                 folder, name = self._folders.locate(each.path)
                 self._give_name(folder, each.temporary, name)
-            except RestoreFailed as failed:
+            except FileRefused as failed:
                 self._fail(each.entry, str(failed))
                 continue
             except OSError as error:
@@ -356,7 +352,7 @@ class _Unpacking:
             with suppress(OSError):
                 os.unlink(temporary, dir_fd=folder)
             if error.errno in (errno.EEXIST, errno.EISDIR, errno.ENOTEMPTY):
-                raise RestoreFailed("Somebody has made another file in its place meanwhile.") from None
+                raise FileRefused("Somebody has made another file in its place meanwhile.") from None
             raise
 
     def _sync(self) -> None:

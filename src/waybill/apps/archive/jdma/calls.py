@@ -21,7 +21,7 @@ from waybill.apps.archive.service.access import Caller, can_read
 from waybill.apps.archive.service.migrations import ArchiveMigrations
 from waybill.apps.archive.service.quotas import ensure_quota
 from waybill.apps.archive.service.requests import ArchiveRequests, migration_ref, request_ref
-from waybill.apps.archive.storages import StorageError
+from waybill.apps.archive.storages import ExternalStorageError
 from waybill.engine import Engine
 from waybill.errors import ActionRefused, NotFound, WaybillError
 from waybill.manifests.record_lists import read_list
@@ -34,8 +34,10 @@ MAX_LISTED = 10_000
 Fields = Mapping[str, Any]
 
 
-class JdmaError(Exception):
+class JdmaError(WaybillError):
     """A refusal, with the status and the text that JDMA has for it."""
+
+    code = "invalid-request"
 
     def __init__(self, text: str, status: int = 404) -> None:
         super().__init__(text)
@@ -219,7 +221,7 @@ class JdmaCalls:
             raise JdmaError(f"External storage: {storage} has not been attached to the groupworkspace: {workspace}")
         try:
             resources.open_storage(storage).check()
-        except StorageError as error:
+        except ExternalStorageError as error:
             raise JdmaError(f"External storage: {storage} is not connecting.  Reason is: {error}") from None
 
     def _get(self, requests: ArchiveRequests, caller: Caller, body: Fields, to: list[str]) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from waybill.apps.archive.storages.errors import (
     ArchiveNotFound,
-    StorageDamaged,
-    StorageError,
+    ExternalStorageDamaged,
+    ExternalStorageError,
     StorageFull,
     StorageRefused,
     StorageUnavailable,
@@ -55,12 +55,12 @@ def translate_os_errors(subject: str) -> Iterator[None]:
         raise to_storage_error(error, subject) from error
 
 
-def to_storage_error(error: OSError, subject: str) -> StorageError:
+def to_storage_error(error: OSError, subject: str) -> ExternalStorageError:
     text = f"{subject}: {error.strerror or error}."
     if error.errno in _FULL:
         return StorageFull(text)
     if error.errno == errno.EIO:
-        return StorageDamaged(text)
+        return ExternalStorageDamaged(text)
     return StorageRefused(text) if error.errno in _REFUSED else StorageUnavailable(text)
 
 
@@ -148,7 +148,7 @@ def read_archive(folder: Path, name: str, start: int, end: int | None) -> Genera
                 return
             yield chunk
     except EOFError:
-        raise StorageDamaged(f"{name} became shorter while it was read.") from None
+        raise ExternalStorageDamaged(f"{name} became shorter while it was read.") from None
     finally:
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(file)

@@ -26,8 +26,8 @@ import pytest
 from waybill.apps.archive.storages.errors import (
     ArchiveNotFound,
     ArchiveNotReady,
+    ExternalStorageError,
     SourceChanged,
-    StorageError,
     StorageRefused,
 )
 from waybill.apps.archive.storages.protocol import Batch, Storage, StoredArchive, UploadCheckpoint
@@ -315,6 +315,6 @@ class StorageSuite:
             lambda: storage.remove_container("migration-1"),
         ]
         for call in calls:
-            with pytest.raises(StorageError) as raised:
+            with pytest.raises(ExternalStorageError) as raised:
                 call()
             assert not isinstance(raised.value, ArchiveNotFound)

@@ -3,7 +3,7 @@
 StorageUnavailable    wait and try again: it is down, slow, full, or another process is at the same batch
 CredentialsRefused    wait for other credentials, then try again
 StorageRefused        it will never do this: say so and stop
-ArchiveNotFound       it has no such archive; StorageDamaged: it has another one than was put
+ArchiveNotFound       it has no such archive; ExternalStorageDamaged: it has another one than was put
 SourceChanged         not the storage's fault: what was to be sent is not what was planned
 """
 
@@ -33,13 +33,13 @@ STORAGE_ERROR_CODES = {
 }
 
 
-class StorageError(WaybillError):
+class ExternalStorageError(WaybillError):
     """The external storage failed."""
 
     code = "storage-unavailable"
 
 
-class StorageUnavailable(StorageError):
+class StorageUnavailable(ExternalStorageError):
     """The external storage is unavailable."""
 
 
@@ -55,25 +55,25 @@ class ArchiveNotReady(StorageUnavailable):
     code = "archive-not-ready"
 
 
-class CredentialsRefused(StorageError):
+class CredentialsRefused(ExternalStorageError):
     """The external storage does not accept the credentials, or no longer."""
 
     code = "storage-credentials"
 
 
-class StorageRefused(StorageError):
+class StorageRefused(ExternalStorageError):
     """The external storage does not accept this, now or later."""
 
     code = "storage-refused"
 
 
-class ArchiveNotFound(StorageError):
+class ArchiveNotFound(ExternalStorageError):
     """The external storage has no such archive."""
 
     code = "archive-not-found"
 
 
-class StorageDamaged(StorageError):
+class ExternalStorageDamaged(ExternalStorageError):
     """An archive on the external storage is not what was put there."""
 
     code = "archive-damaged"

@@ -25,7 +25,7 @@ from typing import Any, Literal, Self, TypeAlias
 from waybill.apps.archive.storages.errors import (
     ArchiveNotFound,
     CredentialsRefused,
-    StorageError,
+    ExternalStorageError,
     StorageFull,
     StorageRefused,
     StorageUnavailable,
@@ -279,7 +279,7 @@ def _quit(ftp: ftplib.FTP) -> None:
     ftp.close()
 
 
-class _SourceError(Exception):
+class _SourceError(BaseException):  # not an Exception: nothing in between may take it for one of the server
     """What the source raised, which is not an error of the server."""
 
     def __init__(self, error: BaseException) -> None:
@@ -294,7 +294,7 @@ def _untranslated(chunks: Iterator[bytes | memoryview]) -> Iterator[bytes | memo
         raise _SourceError(error) from error
 
 
-def to_storage_error(error: Exception, host: str) -> StorageError:
+def to_storage_error(error: Exception, host: str) -> ExternalStorageError:
     text = f"The FTP server {host}: {error}"
     code = str(error)[:3]
     if isinstance(error, ssl.SSLCertVerificationError):

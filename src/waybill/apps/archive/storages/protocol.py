@@ -121,7 +121,7 @@ class Storage(Protocol):
     def traits(self) -> StorageTraits: ...
 
     def check(self) -> None:
-        """Raise a StorageError, saying why, if the storage cannot be used with these credentials now."""
+        """Raise a ExternalStorageError, saying why, if the storage cannot be used with these credentials now."""
         ...
 
     def open_batch(self, kind: BatchKind, container: str, token: str) -> Batch:

@@ -22,8 +22,8 @@ from urllib.parse import urlsplit, urlunsplit
 from waybill.apps.archive.storages.errors import (
     ArchiveNotFound,
     CredentialsRefused,
+    ExternalStorageError,
     SourceChanged,
-    StorageError,
     StorageFull,
     StorageRefused,
     StorageUnavailable,
@@ -68,7 +68,7 @@ def translate_object_errors() -> Iterator[None]:
         raise to_storage_error(error) from error
 
 
-def to_storage_error(error: ObjectsError) -> StorageError:
+def to_storage_error(error: ObjectsError) -> ExternalStorageError:
     text = str(error)
     if isinstance(error, ObjectNotFound):
         return ArchiveNotFound(text)

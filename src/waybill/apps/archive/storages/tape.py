@@ -31,7 +31,7 @@ from waybill.apps.archive.storages.archive_folder import SideEffectHook, transla
 from waybill.apps.archive.storages.errors import (
     ArchiveNotFound,
     ArchiveNotReady,
-    StorageDamaged,
+    ExternalStorageDamaged,
     StorageRefused,
     StorageUnavailable,
 )
@@ -266,7 +266,7 @@ class TapeStorage:
         try:
             return msgspec.json.decode(content, type=_BatchFile)
         except msgspec.DecodeError as error:
-            raise StorageDamaged(f"The file of the batch {id} on {self.name} is damaged: {error}.") from error
+            raise ExternalStorageDamaged(f"The file of the batch {id} on {self.name} is damaged: {error}.") from error
 
     def _write(self, id: str, batch: _BatchFile) -> None:
         path = self._batches / id / "batch.json"

@@ -12,7 +12,7 @@ from waybill.apps.archive.moving import StoredSource, open_copy_source
 from waybill.apps.archive.packed_archives import remove_staged
 from waybill.apps.archive.reading import poll_batch, request_archives
 from waybill.apps.archive.stages import Stage, WatchedSource, run_stage
-from waybill.apps.archive.storages import StorageDamaged, UploadCheckpoint
+from waybill.apps.archive.storages import ExternalStorageDamaged, UploadCheckpoint
 from waybill.record import Record
 from waybill.step import Done, Fail, Outcome, StepContext, Wait
 
@@ -60,7 +60,7 @@ def _copy(stage: Stage, progress: Progress) -> Outcome:
                 # Safe to repeat: a put replaces what it has left before, or goes on after its last part.
                 stored = target.put(batch, row.name, watched, resume=progress.upload, save=save)
                 if (stored.size, stored.sha256) != (row.size, row.sha256):
-                    raise StorageDamaged(
+                    raise ExternalStorageDamaged(
                         f"{target.name} says that it stored something else than was sent of {row.name}."
                     )
                 progress = replace(progress, last_archive=row.number, upload=None)

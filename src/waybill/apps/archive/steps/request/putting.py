@@ -26,7 +26,7 @@ from waybill.apps.archive.packed_archives import (
     write_catalogue_file,
 )
 from waybill.apps.archive.stages import Stage, WatchedSource, run_stage
-from waybill.apps.archive.storages import FileSource, StorageDamaged, UploadCheckpoint
+from waybill.apps.archive.storages import ExternalStorageDamaged, FileSource, UploadCheckpoint
 from waybill.record import Record
 from waybill.step import Done, Fail, Outcome, StepContext, Wait
 
@@ -91,7 +91,7 @@ def _send_archive(
 
     stored = storage.put(progress.batch, row.name, put_source, resume=progress.upload, save=save)
     if stored.size != row.size or (is_staged and stored.sha256 != row.sha256):
-        raise StorageDamaged(f"The storage says that it stored something else than was sent of {row.name}.")
+        raise ExternalStorageDamaged(f"The storage says that it stored something else than was sent of {row.name}.")
     if is_staged:
         progress = replace(progress, last_archive=row.number, upload=None)
         ctx.save((progress,))
