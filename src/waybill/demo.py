@@ -125,6 +125,7 @@ PARCEL = Machine(
         Document("trip", ParcelTrip, "step", "How many stops it has passed."),
     ),
     hold_names=_list_carrier_holds,
+    hold_prefixes=("carrier/",),
 )
 
 

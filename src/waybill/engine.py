@@ -238,9 +238,10 @@ class Engine:
             self._commit(SharedCommit(CommitGroup((), distinct)))
 
     def set_hold(self, name: str, *, who: str = "", why: str = "") -> None:
-        """Set a hold. Raises InputError for a text that cannot name one, NotFound for a queue that no machine has."""
+        """Set a hold. Raises InputError for a text that cannot name one, NotFound for one that no record heeds."""
         rules.check_hold_name(name)
         rules.check_queue(name, self.machines)
+        rules.check_hold_is_heeded(name, self.machines)
         self.store.set_hold(name, who, why)
 
     def clear_hold(self, name: str) -> None:

@@ -116,6 +116,9 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "unknown-queue": ErrorCode(
         422, MISSING, "No queue has this name.", "GET /api/v1/machines lists the kinds with their states."
     ),
+    "unknown-hold-name": ErrorCode(
+        422, MISSING, "No record heeds a hold of this name.", "`waybill machines KIND` says what can be held."
+    ),
     "unknown-hold": ErrorCode(404, MISSING, "No hold of this name is set.", "GET /api/v1/holds lists them."),
     "no-route": ErrorCode(404, MISSING, "There is no such route.", "GET /openapi.json lists the routes."),
     "no-method": ErrorCode(

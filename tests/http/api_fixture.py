@@ -73,6 +73,7 @@ BOX = Machine(
     ),
     actions=(action("go", "Held", "Moving", "Go on."), action("find", "Lost", "There", "Somebody found it.")),
     hold_names=lambda box: (f"road/{box.documents['way']['road']}",),
+    hold_prefixes=("road/",),
 )
 
 CRATES = Application("crates", "Crates and boxes.", (CRATE, BOX))

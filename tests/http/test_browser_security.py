@@ -77,7 +77,8 @@ def test_loopback_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["holds/a%20b%0A", "holds/a%0Ab", "holds/%0Aa", "holds%0A", "records/crate/x/scrap%0A", "records/box%0A"]
+    "path",
+    ["holds/road/a%20b%0A", "holds/a%0Ab", "holds/%0Aa", "holds%0A", "records/crate/x/scrap%0A", "records/box%0A"],
 )
 def test_a_line_break_in_a_path_leads_nowhere_wherever_it_stands(admin: TestClient, path: str) -> None:
     """A route's end fits before a last line break too, which then was dropped: what was named is not what would be

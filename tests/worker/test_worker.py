@@ -34,7 +34,7 @@ from waybill.record import (
 )
 from waybill.rules import ActionRefused, ClaimedByWorker, Machines, find_illegal_transition
 from waybill.step import Done, Fail, New, Outcome, StepContext, Wait
-from waybill.worker import Worker
+from waybill.worker import Worker, queues_of
 
 OBJECTS: Any = None
 
@@ -403,6 +403,21 @@ def test_a_worker_does_not_start_without_its_steps(system: WorkerFixture) -> Non
             objects=OBJECTS,
             queues=["parcel.Sending"],
         ).run()
+
+
+@pytest.mark.parametrize("queues", [(), ("parcel",)])
+def test_a_state_without_its_step_is_named_when_the_whole_kind_is_served(
+    system: WorkerFixture, queues: tuple[str, ...]
+) -> None:
+    del system.parcel.bound_steps["Sending"]
+    with pytest.raises(MachineError, match=r"parcel.Sending has no step"):
+        queues_of(system.machines, queues)
+    assert [queue.state for queue in queues_of(system.machines, ["parcel.Packing"])] == ["Packing"]
+
+
+def test_a_kind_that_other_programs_work_on_is_left_to_them(system: WorkerFixture) -> None:
+    machines = Machines.from_machines((system.crate, dataclasses.replace(system.parcel, steps="")))
+    assert "parcel" not in {queue.kind for queue in queues_of(machines, ())}
 
 
 def test_queues_choose_what_is_served(system: WorkerFixture) -> None:

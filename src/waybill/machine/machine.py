@@ -63,6 +63,9 @@ class Machine:
     documents: tuple[Document, ...] = ()
     locks: tuple[LockFamily, ...] = ()  # in the order in which a record may acquire them
     hold_names: Callable[[Record], Iterable[str]] | None = None  # the holds that can stop a record
+    # how the names of those holds begin ("carrier/"), or are (without a slash at the end); other names are refused. Without any,
+    # every name is taken for a hold of these records
+    hold_prefixes: tuple[str, ...] = ()
     queue: str = ""  # the hold that pauses all work of this machine; "": queue/<name>
     # within which scope a record is, APPLICATION/TYPE/NAME; without it a record is in the scope of its maker, or in none
     scope_of: Callable[[Record], str] | None = None

@@ -5,6 +5,7 @@ command line and over HTTP.
 from __future__ import annotations
 
 import re
+from difflib import SequenceMatcher
 
 from waybill.errors import ActionRefused, InputError, NotFound
 from waybill.machine import Machine
@@ -90,6 +91,27 @@ def check_hold_name(name: str) -> None:
 def list_pause_holds(machine: Machine, state: str) -> set[str]:
     """Return the holds that pause work in a state: any one of them does."""
     return {machine.queue, f"{QUEUE_PREFIX}{machine.name}.{state}"}
+
+
+def check_hold_is_heeded(name: str, machines: Machines) -> None:
+    """Raise NotFound for a hold that no record heeds: its operator would believe that something is held."""
+    if name.startswith(QUEUE_PREFIX):
+        return  # check_queue knows those
+    heeding = [machine for machine in machines.values() if machine.hold_names is not None]
+    if any(not machine.hold_prefixes for machine in heeding):
+        return
+    prefixes = sorted({prefix for machine in heeding for prefix in machine.hold_prefixes})
+    if any(name.startswith(prefix) if prefix.endswith("/") else name == prefix for prefix in prefixes):
+        return
+    word = name.rpartition("/")[2]
+    possible = [f"{prefix}{word}" if prefix.endswith("/") else prefix for prefix in prefixes]
+    kinds = [machine.queue for machine in machines.values() if word in (machine.name, machine.plural)]
+    near = sorted({*kinds, *possible}, key=lambda each: -SequenceMatcher(None, name, each).ratio())[:3]
+    raise NotFound(
+        f"No record heeds a hold {name!r}"
+        + (f"; these would work: {', '.join(near)}." if near else ": no kind can be held."),
+        code="unknown-hold-name",
+    )
 
 
 def check_queue(name: str, machines: Machines) -> None:

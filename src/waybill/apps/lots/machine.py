@@ -300,6 +300,7 @@ RUN = Machine(
     made_by="the publication of a lot of its sources",
     steps="waybill.apps.lots.steps.arc_run",
     hold_names=_hold_names_of_run,
+    hold_prefixes=(arc_hold_of(""),),
     states=(
         work("Waiting", to="Running", or_to=("Superseded",), on_fail=None, backoff=SYSTEM_BACKOFF, blocks_on_hold=True,
              description="Until every source has its lot, and the arc may run it."),

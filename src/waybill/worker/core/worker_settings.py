@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from waybill.errors import NotFound
-from waybill.machine import Machine
+from waybill.machine import Machine, MachineError
 from waybill.record import ActionRequest, Change, Record, WorkQueue
 from waybill.rules import ActionRefused, Machines
 
@@ -27,7 +27,9 @@ class WorkerSettings:
 
 
 def queues_of(machines: Machines, names: Iterable[str] | None = None) -> tuple[WorkQueue, ...]:
-    """The queues of these names, each "kind" or "kind.State"; without names, all work states that have a step."""
+    """The queues of these names, each "kind" or "kind.State"; without names, all work states. Raises MachineError for one that has
+    no step.
+    """
     queues: dict[WorkQueue, None] = {}
     requested = list(names or ())
     for name in requested or machines:
@@ -43,10 +45,13 @@ def queues_of(machines: Machines, names: Iterable[str] | None = None) -> tuple[W
                 )
             raise ActionRefused(f"{name} is no queue: no work is done there. Queues of {kind}: {known}.")
         without_step = machine.list_states_without_step()
-        # A state without a step may be left to an outside service, unless it is named explicitly.
-        queues.update(
-            (WorkQueue(kind, s.name, s.on_hold is not None), None)
-            for s in states
-            if state_name or s.name not in without_step
-        )
+        if not machine.bound_steps and not state_name:
+            continue  # declared so: other programs do the work
+        if missing := next((s.name for s in states if s.name in without_step), None):
+            # In silence its records would wait for ever.
+            raise MachineError(
+                f"{kind}.{missing} has no step, so nothing would ever work there. Write one, or declare it with `rest` and an action if "
+                "another service or a person moves its records on. Processes without it work with --queue, which names the other queues."
+            )
+        queues.update((WorkQueue(kind, s.name, s.on_hold is not None), None) for s in states)
     return tuple(queues)

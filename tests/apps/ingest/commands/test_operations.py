@@ -116,6 +116,34 @@ def test_failing_and_deleting_a_job_of_an_open_batch_must_be_confirmed(ingest_cl
     assert ingest_cli("jobs", "--batch", batch, "--state", "Deleted", "--json").json["jobs"][0]["id"] == job
 
 
+@pytest.mark.parametrize("repair", ["resume", "delete"])
+def test_a_repaired_batch_says_that_only_its_report_is_due(
+    ingest_cli: Waybill, waybill: Waybill, run_worker: RunWorker, repair: str
+) -> None:
+    batch = submit(ingest_cli)
+    job = job_of(ingest_cli, waybill, batch)
+    assert ingest_cli("fail", job, "--yes").code == 0
+    with run_worker():
+        failed = ingest_cli("watch", batch, "--json")
+        assert (failed.code, failed.lines[-1]["report_due"]) == (1, False)
+        assert ingest_cli(repair, job, *(["--yes"] if repair == "delete" else [])).code == 0
+        wait_until(lambda: ingest_cli("batch", batch, "--json").json["report_due"], "its jobs are done")
+        watched = ingest_cli("watch", batch)
+        assert (watched.code, f"waybill ingest report {batch} --send" in watched.err) == (0, True)
+        assert "the report is due" in ingest_cli("batches").out
+        assert ingest_cli("report", batch, "--send").code == 0
+        wait_until(lambda: ingest_cli("batch", batch, "--json").json["state"] == "Completed", "its end")
+    assert ingest_cli("batch", batch, "--json").json["report_due"] is False
+
+
+def test_a_hold_that_no_record_heeds_is_refused_with_what_would_work(ingest_cli: Waybill, waybill: Waybill) -> None:
+    assert ingest_cli().code == 0
+    refused = waybill("hold", "demo")
+    assert (refused.code, "collections/demo" in refused.err) == (3, True)
+    assert waybill("holds", "--json").json["holds"] == []
+    assert waybill("hold", "collections/demo").code == 0
+
+
 def test_the_report_says_why_a_job_was_stopped_by_hand(ingest_cli: Waybill, waybill: Waybill) -> None:
     batch = submit(ingest_cli)
     job = job_of(ingest_cli, waybill, batch)

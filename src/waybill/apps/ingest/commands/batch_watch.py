@@ -54,7 +54,7 @@ def _print_outcome(context: CommandContext, engine: Engine, batch: Record | None
         return FAILED
     store = engine.store
     view = service.build_batch_view(engine, batch) | find_failures(store, batch)
-    completed = batch.state == "Completed"
+    completed = batch.state == "Completed" or view["report_due"]
     objects = list(islice(_iter_objects(store, ref), MAX_SHOWN))
     if context.as_json:
         context.print_json({"at": views.format_time(time.time()), **view, "objects": objects}, line=True)
@@ -67,6 +67,8 @@ def _print_outcome(context: CommandContext, engine: Engine, batch: Record | None
         return FAILED
     for each in objects:
         context.print_line(f"  {each['object']}  {each['what']}")
+    if view["report_due"]:
+        context.print_note(view["message"])
     if not completed:
         print_failures(context, view)
     return None if completed else FAILED

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from waybill.apps.ingest.documents import BatchFailure, BatchJobs, BatchPlan, BatchReport
 from waybill.apps.ingest.machine.holds import (
+    COLLECTION_HOLD_PREFIX,
     PATIENT_BACKOFF,
     PAUSE_HOLD,
     check_collection_is_open,
@@ -59,6 +60,7 @@ def build_batch_machine(live_job_states: Collection[str]) -> Machine:
         queue=PAUSE_HOLD,
         hold_names=hold_names_of,
         scope_of=scope_of,
+        hold_prefixes=(COLLECTION_HOLD_PREFIX,),
         folder=WorkingFolder("queue", _folder_of_batch),
         initial_states=("Held", "Processing", "Completed"),
         states=_STATES,

@@ -25,6 +25,7 @@ from waybill.apps.ingest.documents import (
 )
 from waybill.apps.ingest.machine.batch import BATCH
 from waybill.apps.ingest.machine.holds import (
+    COLLECTION_HOLD_PREFIX,
     PATIENT_BACKOFF,
     PAUSE_HOLD,
     check_collection_is_open,
@@ -186,6 +187,7 @@ def build_job_machine(storing_state: bool, external_states: Iterable[str]) -> Ma
         queue=PAUSE_HOLD,
         hold_names=hold_names_of,
         scope_of=scope_of,
+        hold_prefixes=(COLLECTION_HOLD_PREFIX,),
         folder=WorkingFolder("queue", _folder_of_job),
         initial_states=("Held", "Estimating", "Recording", "Failed", "Completed", "Deleted"),
         states=states,

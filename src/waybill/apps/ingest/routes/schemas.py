@@ -101,6 +101,7 @@ class BatchView(TypedDict):
     state: str
     state_description: str
     message: str
+    report_due: bool  # a failed batch whose jobs are all done now: only its report is to be sent
     profile: str
     collections: list[str]
     submitter: str

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
-from waybill.apps.ingest.documents import BatchJobs
+from waybill.apps.ingest.documents import BatchFailure, BatchJobs
 from waybill.apps.ingest.machine.batch import BATCH
 from waybill.apps.ingest.submission import Submission
 from waybill.engine import Engine
 from waybill.errors import NotFound
 from waybill.files import names
+from waybill.machine import Machine
 from waybill.record import Record, RecordNotFound
 from waybill.rules import find_id_problem
 from waybill.views import compose_record_message, format_time
@@ -52,6 +54,7 @@ def build_batch_view(engine: Engine, batch: Record) -> dict[str, Any]:
     submission, created = Submission.from_batch(batch), batch.find_document(BatchJobs)
     jobs = engine.store.count_by_state("job", parent=batch.ref)
     state = engine.machines["batch"].find_state(batch.state)
+    is_report_due = is_repaired(engine.machines["job"], batch, jobs)
     return {
         "id": batch.id,
         "batch_id": submission.batch_id,
@@ -59,7 +62,10 @@ def build_batch_view(engine: Engine, batch: Record) -> dict[str, Any]:
         "state_description": state.description if state is not None else "",
         "message": compose_record_message(engine.machines["batch"], batch, engine.store.list_holds())
         if batch.state == BATCH.held
+        else explain_repaired(batch)
+        if is_report_due
         else batch.message,
+        "report_due": is_report_due,
         "profile": submission.profile,
         "collections": list(submission.collections),
         "submitter": submission.submitter,
@@ -82,6 +88,19 @@ def build_batch_view(engine: Engine, batch: Record) -> dict[str, Any]:
         "remarks": list(created.remarks) if created is not None else [],  # on its manifest, each with its line
         "links": links_of(batch),
     }
+
+
+def is_repaired(job_machine: Machine, batch: Record, jobs: Mapping[str, int]) -> bool:
+    """Whether a failed batch has no failed job any more: its jobs were resumed or deleted since, and only its report is old."""
+    if batch.state != BATCH.failed or batch.find_document(BatchFailure) is not None:
+        return False
+    present = {state for state, count in jobs.items() if count}
+    done = {state.name for state in job_machine.states if state.type == "end"}
+    return bool(present) and present <= done
+
+
+def explain_repaired(batch: Record) -> str:
+    return f"All its jobs are done now; the report is due: waybill ingest report {batch.id} --send"
 
 
 def links_of(batch: Record) -> dict[str, str]:
