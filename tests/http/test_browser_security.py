@@ -90,7 +90,7 @@ def test_a_line_break_in_a_path_leads_nowhere_wherever_it_stands(admin: TestClie
         assert refused.json()["error"]["code"] == "no-route"
         assert "line break" in refused.json()["error"]["message"]
     assert admin.get(f"{API}/holds").json()["holds"] == []
-    assert admin.put(f"{API}/holds/a%20b", json={}).status_code == 200
+    assert admin.put(f"{API}/holds/road/a%20b", json={}).status_code == 200
 
 
 @pytest.mark.parametrize("site", ["same-site", "cross-site"])
