@@ -193,6 +193,7 @@ def _build_config(given: Mapping[str, tuple[Any, str]], apps: Mapping[str, Mappi
             host=value_of("work.host", platform.node() or "localhost"),
             shared=value_of("work.shared", False),
             threads=value_of("work.threads", 4),
+            pools={"work": value_of("work.threads", 4), "upkeep": 2, **value_of("work.pools", {})},
             processes=value_of("work.processes", 1),
             queues=value_of("work.queues", ()),
             claim_max=value_of("work.claim_max", 512),

@@ -23,6 +23,7 @@ class WorkSettings:
     host: str
     shared: bool
     threads: int
+    pools: Mapping[str, int]  # by the names of pools, the threads of each
     processes: int
     queues: tuple[str, ...]
     claim_max: int

@@ -95,6 +95,13 @@ SETTINGS: tuple[Setting, ...] = (
         "How many steps one worker runs at the same time.",
     ),
     Setting(
+        "work.pools",
+        value_parsers.parse_pools,
+        "upkeep=2",
+        "The threads of the pools that states name, as a table; of a pool that is not named, work.threads. "
+        "Mail, subscriptions, maintenance and joins are in the pool upkeep.",
+    ),
+    Setting(
         "work.processes",
         value_parsers.make_integer_parser(1, 256),
         "1",

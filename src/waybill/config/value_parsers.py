@@ -94,6 +94,23 @@ def parse_retention_days(value: Any) -> dict[str, float]:
     return retention
 
 
+def parse_pools(value: Any) -> dict[str, int]:
+    expected = "a table of threads by the name of a pool, such as {transfer = 8}, each from 1 to 1024 (in the environment: transfer=8)"
+    if isinstance(value, str):
+        pairs = [part.partition("=") for part in value.split(",") if part.strip()]
+        value = {name.strip(): threads.strip() for name, _, threads in pairs}
+    if not isinstance(value, Mapping):
+        raise ValueError(expected)
+    parse_threads = make_integer_parser(1, 1024)
+    try:
+        pools = {name: parse_threads(threads) for name, threads in value.items()}
+    except ValueError:
+        raise ValueError(expected) from None
+    if not all(re.fullmatch(r"[a-z][a-z0-9-]{0,63}", name) for name in pools):
+        raise ValueError(expected)
+    return pools
+
+
 MAIL_SCHEMES = {"smtp": 25, "starttls": 587, "smtps": 465}
 
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 StateType = Literal["work", "join", "rest", "end", "retired"]
 FAILED = "Failed"  # where a permanent error leads unless the table says otherwise
+WORK_POOL = "work"  # the pool of threads of a state that names none
+UPKEEP_POOL = "upkeep"  # of mail, subscriptions, maintenance and joins, which work never delays
 MAX_WAIT = 1e9  # seconds of one wait, at most: 31 years are as good as for ever, and every store can represent them
 
 
@@ -73,6 +75,7 @@ class State:
     # of a join: the document that says whether all children are made; until it does, the step makes them
     children_document: str | None = None
     keep: float | None = None  # seconds after which a record that rests or ended here is removed; None: never
+    pool: str = WORK_POOL  # the threads of a worker that run its steps
 
     @property
     def lock_families(self) -> tuple[str, ...]:
@@ -106,6 +109,7 @@ def work(
     leaves_files: bool = False,
     reserves_space: bool = False,
     on_host_lost: str | None = None,
+    pool: str = WORK_POOL,
 ) -> State:
     """A state in which a step runs. An exception is a transient error and is retried; `Fail` and the last try lead to
     `on_fail`.
@@ -113,7 +117,7 @@ def work(
     return State(
         name, "work", description, to, tuple(or_to), on_fail, on_hold, blocks_on_hold, max_tries, backoff, poll_interval,
         locks=tuple(locks), shared_locks=tuple(shared_locks), leaves_files=leaves_files, reserves_space=reserves_space,
-        on_host_lost=on_host_lost,
+        on_host_lost=on_host_lost, pool=pool,
     )  # fmt: skip
 
 
@@ -129,6 +133,7 @@ def join(
     return State(
         name, "join", description, to, tuple(or_to), on_fail,
         locks=tuple(locks), shared_locks=tuple(shared_locks), children_document=children_document,
+        pool=UPKEEP_POOL,
     )  # fmt: skip
 
 

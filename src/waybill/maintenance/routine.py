@@ -24,7 +24,7 @@ import msgspec
 
 from waybill.config import DAY
 from waybill.engine import Engine
-from waybill.machine import STAY, Backoff, Document, Machine, action, end, work
+from waybill.machine import STAY, UPKEEP_POOL, Backoff, Document, Machine, action, end, work
 from waybill.record import (
     CommitOutcomeUnknown,
     DocumentStruct,
@@ -153,6 +153,7 @@ MAINTENANCE = Machine(
             description="Does a round, then waits for the next.",
             on_fail=None,
             backoff=Backoff(5, 2, 600),
+            pool=UPKEEP_POOL,
         ),
         end("Ended", description="Given up: this release has no such routine.", keep=0),
     ),

@@ -27,7 +27,7 @@ import msgspec
 from msgspec.structs import replace
 
 from waybill.config import MailSettings
-from waybill.machine import Backoff, Document, Machine, action, end, rest, work
+from waybill.machine import UPKEEP_POOL, Backoff, Document, Machine, action, end, rest, work
 from waybill.notify.smtp import SmtpDelivery, SmtpRefused, send
 from waybill.objects import ObjectNotFound, Objects
 from waybill.record import DocumentStruct, Record
@@ -123,6 +123,7 @@ def make_mail_machine(settings: MailSettings) -> Machine:
                 on_fail="Undeliverable",
                 max_tries=_UNLIMITED_TRIES,
                 backoff=_BACKOFF,
+                pool=UPKEEP_POOL,
             ),
             rest(
                 "Undeliverable",

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from waybill.config import WebhookSettings
-from waybill.machine import Backoff, Document, Machine, action, end, rest, work
+from waybill.machine import UPKEEP_POOL, Backoff, Document, Machine, action, end, rest, work
 from waybill.notify.http_post import HttpPostAnswer, post
 from waybill.record import DocumentStruct, Record
 from waybill.step import Done, Fail, New, Outcome, Step, StepContext, Wait
@@ -108,6 +108,7 @@ def make_webhook_machine(webhooks: Iterable[WebhookSettings]) -> Machine:
                 on_fail=UNDELIVERABLE,
                 max_tries=MAX_TRIES,
                 backoff=Backoff(10, 2, 3600),
+                pool=UPKEEP_POOL,
             ),
             rest(UNDELIVERABLE, description="The receiver refused it.", settled=True, keep=90 * DAY),
             end("Delivered", description="The receiver has accepted it.", keep=7 * DAY),

@@ -384,6 +384,7 @@ class Runtime:
             queues=self._list_queues(),
             shared=settings.shared,
             threads=settings.threads,
+            pools=settings.pools,
             ttl=settings.ttl,
             max_claims=settings.claim_max,
             resources_of=environment.resources_of_kind,

@@ -7,7 +7,7 @@ from typing import Any
 
 from waybill.errors import ActionRefused
 from waybill.events import EVENT_KIND, SUBSCRIPTION_KIND, EventBody
-from waybill.machine import Backoff, Document, Machine, action, end, rest, work
+from waybill.machine import UPKEEP_POOL, Backoff, Document, Machine, action, end, rest, work
 from waybill.record import DocumentStruct, Record, Store
 
 MAX_STEP_TRIES = 1_000_000  # the subscriber says after how many tries it is parked
@@ -84,6 +84,7 @@ def make_subscription_machine(subscriber_ids: Collection[str]) -> Machine:
                 on_fail=PARKED,
                 max_tries=MAX_STEP_TRIES,
                 backoff=Backoff(1, 2, 3600),
+                pool=UPKEEP_POOL,
             ),
             rest(PARKED, description="Its handler could not handle an event; it keeps its place in the log."),
             end(ENDED, description="Nobody subscribes under this name any more.", keep=0),

@@ -16,7 +16,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,7 @@ from waybill.worker.core import WorkerCore
 from waybill.worker.core.worker_settings import queues_of
 from waybill.worker.step_threads import StepThreads
 from waybill.worker.store_commands import StoreCommands
-from waybill.worker.worker_group import OutageLog, WorkerGroup, split_threads
+from waybill.worker.worker_group import OutageLog, WorkerGroup, split_pools, split_threads
 from waybill.worker.working_folders import check_work_root, clear_folder, folder_of
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Worker(StoreCommands):
         queues: Iterable[str] | None = None,
         shared: bool = False,
         threads: int = 4,
+        pools: Mapping[str, int] | None = None,
         ttl: float = 15.0,
         max_claims: int = 512,
         grace: float = GRACE_SECONDS,
@@ -74,9 +75,10 @@ class Worker(StoreCommands):
         resources_of: Callable[[str], Any] = lambda kind: None,
         outage_log: OutageLog | None = None,
     ) -> None:
-        """`resources_of`: the resources that steps of a kind receive. `is_group_member`: it runs beside another worker of
-        this process, which has checked the working root and the states (see worker_group.py). `outage_log`: shared by
-        both.
+        """`pools`: the threads of the pools that states name, `threads` for those that are not named; None: no pools, all
+        queues share `threads`. `resources_of`: the resources that steps of a kind receive. `is_group_member`: it runs beside
+        another worker of this process, which has checked the working root and the states (see worker_group.py).
+        `outage_log`: shared by both.
         """
         self.open_store, self.machines, self.host, self.objects = open_store, machines, host, objects
         self.work_root, self.threads, self.ttl, self.grace, self.clock, self.now = (
@@ -92,6 +94,7 @@ class Worker(StoreCommands):
         self.who = f"worker {host} {os.getpid()}"
         self.shared = shared
         self.max_claims = max_claims
+        self.pools = pools
         self.is_group_member = is_group_member
         self.resources_of = resources_of
         self.outage_log = outage_log or OutageLog()
@@ -152,8 +155,7 @@ class Worker(StoreCommands):
             if not self.is_group_member:
                 check_work_root(self.store, self.work_root, self.shared)
                 self._warn_of_undeclared(self.store)
-                self.threads, *others = split_threads(self.store.url, self.threads)
-                self._group = WorkerGroup(self, [self._make_group_worker(threads) for threads in others])
+                self._group = WorkerGroup(self, self._make_group(self.store.url))
                 self._group.start()
             self.core = self._make_core()
             self.step_threads.start_threads(self.threads)
@@ -175,14 +177,24 @@ class Worker(StoreCommands):
         if "_cleanup_pool" in self.__dict__:
             self._cleanup_pool.shutdown()
 
-    def _make_group_worker(self, threads: int) -> Worker:
+    def _make_group(self, url: str) -> list[Worker]:
+        """The other workers of this process; this one gets the first pool, and its share of the threads."""
+        others: list[Worker] = []
+        if self.pools is not None:
+            first, *more = split_pools(self.machines, self.queues, self.pools, self.threads)
+            others = [self._make_group_worker(share.threads, share.queues) for share in more]
+            self.queues, self.threads = first
+        self.threads, *rest = split_threads(url, self.threads)
+        return [*(self._make_group_worker(threads, self.queues) for threads in rest), *others]
+
+    def _make_group_worker(self, threads: int, queues: Iterable[WorkQueue]) -> Worker:
         return Worker(
             self.open_store,
             self.machines,
             host=self.host,
             work_root=self.work_root,
             objects=self.objects,
-            queues=[f"{q.kind}.{q.state}" for q in self.queues],
+            queues=[f"{q.kind}.{q.state}" for q in queues],
             shared=self.shared,
             threads=threads,
             ttl=self.ttl,

@@ -1,19 +1,24 @@
 """Several workers in one process, started and stopped as one.
 
 A worker waits while its store writes. Where a server does the writing, another worker can use the time; where the store
-is a file with one writer, it cannot. Each worker of a group has its own connection, session and share of the threads.
-They share nothing but the process and the log of outages: two workers of a group are as independent as two processes.
+is a file with one writer, it cannot. And each pool of threads that the machines name is a worker of the group, with its
+own queues and threads: work that takes hours fills its pool, and mail, subscriptions and maintenance go on.
+
+Each worker of a group has its own connection, session and share of the threads. They share nothing but the process and
+the log of outages: two workers of a group are as independent as two processes.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from waybill.record import StoreError
+from waybill.machine import UPKEEP_POOL, WORK_POOL
+from waybill.record import StoreError, WorkQueue
+from waybill.rules import Machines
 
 log = logging.getLogger("waybill.worker")
 
@@ -56,6 +61,28 @@ def split_threads(url: str, threads: int) -> list[int]:
     """How many threads each worker of the group has, by the store's URL."""
     workers = min(WORKERS_BY_SCHEME.get(urlsplit(url).scheme, 1), threads)
     return [threads // workers + (place < threads % workers) for place in range(workers)]
+
+
+class PoolShare(NamedTuple):
+    """The queues and the threads of one pool."""
+
+    queues: tuple[WorkQueue, ...]
+    threads: int
+
+
+def split_pools(
+    machines: Machines, queues: Sequence[WorkQueue], pools: Mapping[str, int], default: int
+) -> list[PoolShare]:
+    """Return a share for each pool that the states of these queues name, first the one of most work. Each pool is a worker
+    of its own: it claims for its own threads only, so what fills one pool delays no other. `default`: the threads of a pool that
+    `pools` does not name.
+    """
+    by_pool: dict[str, list[WorkQueue]] = {}
+    for each in queues:
+        state = machines[each.kind].find_state(each.state)
+        by_pool.setdefault(state.pool if state is not None else WORK_POOL, []).append(each)
+    names = sorted(by_pool, key=lambda name: (name != WORK_POOL, name == UPKEEP_POOL, name))
+    return [PoolShare(tuple(by_pool[name]), pools.get(name, default)) for name in names]
 
 
 class RunnableWorker(Protocol):
