@@ -288,7 +288,7 @@ def test_a_single_step_of_a_paused_kind_says_so(waybill: Waybill) -> None:
     [
         ("queue/shipment.Sortin", "no work is done on a shipment in 'Sortin', but in Sorting, Travelling.\n"),
         ("queue/shipment.Delivered", "no work is done on a shipment in 'Delivered', but in Sorting, Travelling.\n"),
-        ("queue/shipmen", "queue/token, queue/webhook_delivery, and queue/KIND.STATE for a single state.\n"),
+        ("queue/shipmen", "queue/user, queue/webhook_delivery, and queue/KIND.STATE for a single state.\n"),
         ("queue/shipmen.Sorting", "and queue/KIND.STATE for a single state.\n"),
     ],
 )

@@ -319,9 +319,10 @@ class Runtime:
         raises the error that ended it otherwise. What `waybill up` does, and without `work` `waybill serve`.
         """
         from waybill.runtime.listening_server import ListeningServer
-        from waybill.runtime.server_processes import ServerSession
+        from waybill.runtime.server_processes import ServerSession, tune_process
 
         self.prepare()
+        tune_process()  # before the server counts how many connections the process may have
         server = ListeningServer(self.environment)
         if work:
             parts: dict[str, Any] = {"worker": self._make_worker(), "worker_processes": self._make_worker_processes()}

@@ -54,7 +54,7 @@ DRY_RUN = Annotated[bool, typer.Option("--dry-run", help="List what would be arc
 def register(app: typer.Typer) -> None:
     register_command(app, "put", panel=PANEL, examples=(
         "waybill archive put /data/run-17 --watch",
-        "find /data -name '*.nc' -print0 | waybill archive put --files-from - -0 --label netcdf",
+        "waybill archive put --files-from names.txt --label netcdf",
         "waybill archive put /data/run-17 --exclude '**/*.tmp' --dry-run",
     ))(put)  # fmt: skip
     register_command(

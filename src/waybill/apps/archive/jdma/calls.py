@@ -164,6 +164,8 @@ class JdmaCalls:
             if kind == "GET":
                 return self._get(requests, Caller(name), body, to)
             return self._delete(requests, Caller(name), body, to)
+        except JdmaError:
+            raise
         except NotFound as error:
             raise JdmaError(str(error)) from None
         except (ActionRefused, WaybillError) as error:

@@ -26,7 +26,7 @@ PANEL = "Lots"
 def register(app: typer.Typer) -> None:
     command(app, name="arrive", panel=PANEL, examples=(
         "waybill lots arrive orders a.csv b.csv",
-        "find incoming -type f | waybill lots arrive orders",
+        "waybill lots arrive orders < names.txt",
         "waybill lots arrive orders/1 s3://bucket/orders/a.csv --at 2023-02-06T23:52:06Z",
     ))(arrive)  # fmt: skip
 
