@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from tests.apps.compute.compute_server import ComputeServer, JobClient
 from tests.apps.compute.test_crashes import open_resources, put_numbers
 from tests.servers.ports import free_port
+from tests.servers.process import wait_until
 
 
 class DaskCluster:
@@ -49,6 +51,15 @@ class DaskCluster:
             process.wait()
 
 
+def is_running(*words: str) -> bool:
+    """Whether a process runs this command, also in a sandbox."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            if path.read_bytes() == b"".join(word.encode() + b"\0" for word in words):
+                return True
+    return False
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[DaskCluster]:
     running = DaskCluster(tmp_path)
@@ -79,10 +90,9 @@ def test_a_cluster_gives_the_same_and_each_output_once_when_its_workers_die(
         assert (error["code"], error["input"]) == ("ResourceNotFoundError", "/alice/stor/none")
         job = jobs.run([{"exec": "tr 1 x"}, {"exec": "cat; echo $MANTA_INPUT_OBJECT | grep -c stor"}], keys[:3])
         assert sorted(jobs.outputs(job)) == [b"2\n1\n", b"3\n1\n", b"x\n1\n"]
-        job = jobs.create({"exec": "sleep 300"})
+        job = jobs.create({"exec": "sleep 300.125"})
         jobs.add(job, keys[:4])
-        while jobs.status(job)["stats"]["tasks"] < 4:
-            time.sleep(0.02)
+        wait_until(lambda: is_running("sleep", "300.125"), "a task to run", seconds=60)
         jobs.cancel(job)
         status = jobs.wait(job)
         assert (status["cancelled"], status["stats"]["errors"]) == (True, 4)
