@@ -139,7 +139,7 @@ def test_a_list_shows_documents_only_when_asked(api: ApiFixture, reader: TestCli
 @pytest.mark.parametrize(
     ("path", "params", "status", "code", "words"),
     [
-        ("records/crat", {}, 404, "unknown-kind", "there are box, crate"),
+        ("records/crat", {}, 404, "unknown-kind", "there are activity, box, crate"),
         ("records/crate", {"state": "Flying"}, 400, "unknown-state", "it has Packing, Travelling"),
         ("records/crate", {"state": "Failed", "owner": "ada"}, 400, "bad-query", "at most one filter"),
         ("records/crate", {"parent": "crate"}, 400, "bad-query", "names no record"),

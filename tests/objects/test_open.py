@@ -76,7 +76,7 @@ def test_other_addresses_are_refused(address: str) -> None:
 
 def test_without_obstore_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "waybill.objects.s3", None)
-    with pytest.raises(ObjectRequestRefused, match=r"waybill\[s3\]"):
+    with pytest.raises(ObjectRequestRefused, match=r"waybill-engine\[s3\]"):
         open_objects("s3://bucket")
 
 

@@ -40,6 +40,7 @@ SETTINGS = """
 applications = ["ingest"]
 [app.ingest]
 url = "http://waybill.test"
+takes_batches_of_others = true
 [app.ingest.fetch]
 allow = ["127.0.0.0/8"]
 [app.ingest.disk_space]

@@ -19,7 +19,9 @@ def test_urls_for_users_begin_where_the_setting_says_or_where_the_server_listens
         return IngestResources(
             cast(
                 Any,
-                SimpleNamespace(config=SimpleNamespace(app={"ingest": {"url": url}}), address="http://127.0.0.1:4711"),
+                SimpleNamespace(
+                    config=SimpleNamespace(app={"ingest": {"url": url}}, store=""), address="http://127.0.0.1:4711"
+                ),
             )
         )
 
@@ -42,7 +44,7 @@ def test_the_connections_of_threads_that_have_ended_are_closed(tmp_path: Path) -
         index.close = lambda: (closed.append(index), close())[1]  # type: ignore[method-assign, func-returns-value]
         return index
 
-    resources = IngestResources(cast(Any, SimpleNamespace(config=SimpleNamespace(app={}), open_index=opened)))
+    resources = IngestResources(cast(Any, SimpleNamespace(config=SimpleNamespace(app={}, store=""), open_index=opened)))
     for _ in range(5):
         thread = threading.Thread(target=lambda: resources.inventory)
         thread.start()

@@ -52,7 +52,8 @@ def test_a_lot_is_traced_through_its_run_from_every_end(site: LotsSite) -> None:
 
 def test_a_thing_of_another_application_is_in_the_lots_in_which_it_arrived(site: LotsSite) -> None:
     with site.resources.open_catalogue() as tables:
-        tables.enter_arrivals("orders:1", site.lot(), [Arrival("ark:/99999/fk4a")], at="2026-03-01T12:00:00Z")
+        tables.enter_origins("orders:1", ["file:///a"], "ark:/99999/fk4a")
+        tables.enter_arrivals("orders:1", site.lot(), [Arrival("file:///a")], at="2026-03-01T12:00:00Z")
         assert not list(open_tracers(site.tester.environment, site.tester.store)[0].list_edges("ark:/99999/other"))
     (edge,) = open_tracers(site.tester.environment, site.tester.store)[0].list_edges("ark:/99999/fk4a")
     assert (edge.source, edge.target) == ("ark:/99999/fk4a", f"waybill:lots/lot/orders/1/{site.lot()}")

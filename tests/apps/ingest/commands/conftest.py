@@ -21,6 +21,7 @@ from waybill.worker import Worker
 SETTINGS = """
 [app.ingest]
 url = "http://waybill.test"
+takes_batches_of_others = true
 [app.ingest.fetch]
 allow = ["127.0.0.0/8"]
 timeout = 60.0

@@ -112,6 +112,6 @@ def test_the_signature_of_a_url_is_used_and_shown_to_nobody(tmp_path: Path) -> N
                 ),
             ]
             shown = client.get(job).json()["documents"]["configuration"]["payload_url"]
-        assert shown == f"{ingest.web.url}/a.txt?X-Amz-Date=20261116&X-Amz-Signature=***"
+        assert shown == f"{ingest.web.url}/a.txt?X-Amz-Date=***&X-Amz-Signature=***"
         assert [answer.status_code for answer in answers] == [201] + [200] * 6
         assert not [str(answer.url) for answer in answers if "hunter2" in answer.text]

@@ -118,3 +118,12 @@ where o.origin = :origin and o.dataset = :dataset order by a.minute limit :row_l
 -- name: origins_of_lot
 select distinct o.origin from lots_arrival a join lots_origin o on o.dataset = a.dataset and o.uri = a.uri
 where a.dataset = :dataset and a.minute = :minute order by o.origin limit :row_limit
+
+-- name: superseded
+-- Generations that another one has replaced long enough ago, and whose data are there still.
+select l.minute, l.generation, l.state, l.manifest from lots_lot l
+where l.dataset = :dataset and l.state <> 'removed'
+and exists (
+    select 1 from lots_lot n
+    where n.dataset = l.dataset and n.minute = l.minute and n.generation = l.generation + 1 and n.published < :before)
+order by l.minute, l.generation limit :row_limit
