@@ -198,7 +198,8 @@ def test_every_part_is_there() -> None:
         if hasattr(module, store)
     }
     declared |= {f"ingest.{part.__name__}" for part in (ingest.small, ingest.large, ingest.zookeeper)}
-    declared |= {"archive.small", "archive.large"}
+    declared |= {"archive.small", "archive.large", "compute.map", "compute.requests", "lots.gaps", "lots.runs"}
+    declared |= {f"pages.{store}" for store in ("sqlite", "postgres", "zookeeper")}
     declared |= {"sandbox.commands", "index.sqlite", "index.postgres"}
     assert set(collect_parts(load_applications())) == declared
 

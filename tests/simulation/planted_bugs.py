@@ -399,8 +399,9 @@ def children_are_created_in_a_commit_of_their_own(patch: Patch) -> None:
         children: tuple[Change, ...] = (),
         acts: tuple[Act, ...] = (),
         wakes: tuple[Ref, ...] = (),
+        readers: tuple[Ref, ...] = (),
     ) -> None:
-        self.pending_commits.append(m.CommitEntry(CommitGroup((change,), wakes), step_run, acts=acts))
+        self.pending_commits.append(m.CommitEntry(CommitGroup((change,), wakes), step_run, acts=acts, readers=readers))
         if children:
             self.pending_commits.append(m.CommitEntry(CommitGroup(children)))
 

@@ -56,10 +56,11 @@ class StepTester:
         settings: Mapping[str, Any] | None = None,
         app: Mapping[str, Any] | None = None,
         others: Iterable[Application] = (),
+        time: float = START,
     ) -> None:
         """`resources` makes what steps receive as `ctx.resources`, instead of what the application makes. `store`: a store
         URL, instead of the model store. `settings`: by their names, as in {"work.host": "h1"}; `app`: those of
-        [app.NAME]. `others`: applications that are loaded beside it.
+        [app.NAME]. `others`: applications that are loaded beside it. `time`: where the clock begins.
         """
         if not isinstance(application, Application):
             application = Application("test", "The machines of a test.", tuple(application))
@@ -68,7 +69,7 @@ class StepTester:
         self.application = application
         self.others = tuple(others)
         self.folder = folder
-        self.time = START
+        self.time = time
         self._database = ModelDatabase(self.now)
         self._store_url = store
         base = config.load(

@@ -50,8 +50,8 @@ class LotsSite:
         settings: dict[str, Any] | None = None,
         app: dict[str, Any] | None = None,
     ) -> None:
-        self.tester = StepTester(APPLICATION, folder, store=store, settings=settings, app=app)
-        self.tester.time = datetime(2026, 3, 1, 12, 0, tzinfo=UTC).timestamp()
+        begin = datetime(2026, 3, 1, 12, 0, tzinfo=UTC).timestamp()
+        self.tester = StepTester(APPLICATION, folder, store=store, settings=settings, app=app, time=begin)
         if project:
             self.apply(project)
 
