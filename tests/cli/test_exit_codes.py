@@ -20,8 +20,8 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
         ("ls", "colour"),
         3,
         "unknown-kind",
-        "There is no kind 'colour'; there are activity, event, group, key, login-link, mail, maintenance, parcel, shipment, sign-in, subscription, "
-        "token, user, webhook_delivery.",
+        "There is no kind 'colour'; there are activity, event, group, key, login-link, mail, maintenance, parcel, shipment, sign-in, "
+        "subscription, token, user, webhook_delivery.",
     ),
     (("show", "shipment", "shp1"), 3, "not-found", "shp1"),
     (("history", "shipment", "shp1"), 3, "not-found", "shp1"),

@@ -141,8 +141,15 @@ def test_one_token_cannot_take_all_places_and_the_wait_ends(tmp_path: Path) -> N
         for _ in range(3):
             stack.enter_context(start_upload(url, api.tokens["submitter"]))
         with httpx2.Client(base_url=url, timeout=60) as client:
-            refused = client.put("/warehouse/sizes", content=b"x", headers=bearer(api, "submitter"))
-            assert (refused.status_code, "by this token" in refused.text) == (503, True)
+            answers: list[httpx2.Response] = []
+
+            def is_refused() -> bool:  # as soon as the three have begun
+                answers.append(client.put("/warehouse/sizes", content=b"x", headers=bearer(api, "submitter")))
+                return answers[-1].status_code == 503
+
+            wait_until(is_refused, "the places of this token are taken")
+            refused = answers[-1]
+            assert "by this token" in refused.text
             assert int(refused.headers["Retry-After"]) > 0
             assert client.put("/warehouse/sizes", content=b"abc", headers=bearer(api, "operator")).json() == 3
             stack.enter_context(start_upload(url, api.tokens["admin"]))

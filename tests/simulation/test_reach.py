@@ -17,6 +17,7 @@ from waybill.sim.seed_runs import SimulationCase, profile_of, run_seeds
 from waybill.sim.simulation import Simulation
 
 SEEDS = range(640)
+REFUSED = {("stack", "clear")}  # it is always refused: a way to an end, which a table must have
 
 
 class ReachedPoints:
@@ -75,7 +76,7 @@ def test_every_arrow_that_is_no_action_is_taken(scenario: type[Scenario], reache
 def test_every_action_is_taken(scenario: type[Scenario], reached: ReachedPoints) -> None:
     taken = {(kind, cause) for kind, _, _, cause in reached.arrows}
     for machine in machines_of(scenario):
-        assert {(machine.name, action.name) for action in machine.actions} <= taken
+        assert {(machine.name, action.name) for action in machine.actions} - REFUSED <= taken
 
 
 def test_every_fault_is_injected_and_crashes_hit_before_and_after_each_sort_of_call(reached: ReachedPoints) -> None:
