@@ -177,12 +177,16 @@ class StepTester:
 
     def _find_next_wait(self) -> float | None:
         """The seconds to the next wait that is due. Subscriptions look every few seconds, and that nothing has happened is
-        no reason to stop the clock; they run with whatever is due next.
+        no reason to stop the clock, unless one tries an event again; they run with whatever is due next.
         """
         if self.store.release_due_waits().seconds_to_next is None:
             return None
-        kinds = [kind for kind in self.environment.machines if kind != SUBSCRIPTION_KIND]
-        waits = [r.wake_at for kind in kinds for r in self.store.each(kind) if r.blocked_by == "wait"]
+        waits = [
+            record.wake_at
+            for kind in self.environment.machines
+            for record in self.store.each(kind)
+            if record.blocked_by == "wait" and (kind != SUBSCRIPTION_KIND or record.error_count)
+        ]
         return max(0.0, min(waits) - self.now()) if waits else None
 
     def _run_one(self, points: CrashPoints, target: Ref | None = None) -> StepTransition | None:
