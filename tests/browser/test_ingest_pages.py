@@ -34,6 +34,7 @@ def test_a_depositor_drops_files_follows_them_and_finds_them_in_the_inventory(
         {"name": name, "mimeType": "text/plain", "buffer": f"content {n}".encode()} for n, name in enumerate(names)
     ]
     page.locator("input[type=file]").set_input_files(files)  # type: ignore[arg-type]
+    expect(page.get_by_role("listitem").filter(has_text="second.txt")).to_be_visible()  # the script has them
     page.get_by_role("button", name="Deposit", exact=True).click()
     expect(page.get_by_role("status").filter(has_text="2 of 2 received")).to_be_visible()
     page.get_by_role("listitem").filter(has_text="taken").get_by_role("link", name="Follow it").click()

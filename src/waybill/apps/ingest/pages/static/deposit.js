@@ -295,10 +295,12 @@ form.addEventListener("submit", async (event) => {
     send.disabled = false;
   }
 });
-input.addEventListener("change", () => {
+function takeChosenFiles() {
   addFiles(input.files);
   input.value = "";
-});
+}
+input.addEventListener("change", takeChosenFiles);
+if (input.files.length) takeChosenFiles(); // chosen before this script was loaded
 for (const name of ["dragover", "dragleave", "drop"])
   drop.addEventListener(name, (event) => {
     event.preventDefault();
